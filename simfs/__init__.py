@@ -1,0 +1,1 @@
+"""The ground a storage engine stands on: real disks, and disks that lose power."""
