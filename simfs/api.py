@@ -54,10 +54,11 @@ class SyncKind(enum.Enum):
     | ------- | --------------- | ------------------------ | ----------------------------------------- |
     | DATA    | `fdatasync(2)`  | `fsync(2)`               | content and size are on the device        |
     | FILE    | `fsync(2)`      | `fsync(2)`               | and the file's times                      |
-    | BARRIER | `fdatasync(2)`  | `fcntl(F_BARRIERFSYNC)`  | macOS: ordered before every later write   |
+    | BARRIER | no call         | `fcntl(F_BARRIERFSYNC)`  | all synced so far precedes what is later  |
     | FULL    | `fsync(2)`      | `fcntl(F_FULLFSYNC)`     | on the media, past the device's own cache |
 
-    On Linux `fsync` flushes the device's cache as well; on macOS only F_FULLFSYNC does.
+    On Linux `fsync` flushes the device's cache as well, so a barrier has nothing left to order and is
+    no call at all; on macOS `fsync` stops at the device's cache, and only F_FULLFSYNC empties that.
     """
 
     DATA = "data"
@@ -167,9 +168,7 @@ class Held(Protocol):
 class Filesystem(Protocol):
     """A tree of folders and files with POSIX semantics."""
 
-    def create(
-        self, path: str, *, exclusive: bool = True, buffer_bytes: int = 0, direct: bool = False
-    ) -> File:
+    def create(self, path: str, *, exclusive: bool = True, buffer_bytes: int = 0, direct: bool = False) -> File:
         """A new empty file, open for append and read.
 
         `exclusive`: `FileExistsError` if the name is taken; otherwise such a file is cut to nothing.
@@ -179,9 +178,7 @@ class Filesystem(Protocol):
         """
         ...
 
-    def open(
-        self, path: str, *, write: bool = False, buffer_bytes: int = 0, direct: bool = False
-    ) -> File:
+    def open(self, path: str, *, write: bool = False, buffer_bytes: int = 0, direct: bool = False) -> File:
         """An existing file: read only, or with `write` for append and truncate as well.
 
         Raises `FileNotFoundError`, `IsADirectoryError`.
@@ -212,8 +209,11 @@ class Filesystem(Protocol):
         """Remove an empty folder."""
         ...
 
-    def sync_dir(self, path: str, site: str) -> None:
-        """Make the names in this folder durable: created, renamed and removed ones."""
+    def sync_dir(self, path: str, site: str, kind: SyncKind = SyncKind.FILE) -> None:
+        """Make the names in this folder durable: created, renamed and removed ones.
+
+        `kind` FILE is `fsync(2)` on the folder; FULL is F_FULLFSYNC on macOS, as for files.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -270,6 +270,10 @@ class Runtime(Protocol):
 
     def now_ns(self) -> int:
         """A monotonic clock, in integer nanoseconds."""
+        ...
+
+    def wall_s(self) -> int:
+        """The time of day, in whole seconds since 1970 (virtual in a simulated world)."""
         ...
 
     def sleep_ns(self, duration_ns: int) -> None: ...

@@ -1,0 +1,1 @@
+"""An LSM-tree storage engine in plain Python, to be read, measured and crashed."""
