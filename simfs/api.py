@@ -96,7 +96,10 @@ class PowerLost(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What `Filesystem.stat` tells. `inode` is equal for two names exactly if they are one file."""
+    """What `Filesystem.stat` tells. `inode` is equal for two names exactly if they are one file.
+
+    A folder says size 0 and links 1: what filesystems tell there differs, and means nothing to a caller.
+    """
 
     size: int
     is_dir: bool
@@ -162,7 +165,9 @@ class File(Protocol):
 class Held(Protocol):
     """A file lock that is held; `release` gives it back. It is lost when the process dies."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Give the lock back. A second call does nothing."""
+        ...
 
 
 class Filesystem(Protocol):
@@ -235,9 +240,13 @@ class Filesystem(Protocol):
 class Lock(Protocol):
     """A mutual exclusion lock; not reentrant."""
 
-    def acquire(self) -> bool: ...
+    def acquire(self) -> bool:
+        """Wait for the lock and take it; always True."""
+        ...
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Give the lock back. Raises `RuntimeError` if it is not held."""
+        ...
 
     def __enter__(self) -> bool: ...
 
@@ -252,11 +261,17 @@ class Lock(Protocol):
 class Condition(Protocol):
     """A condition variable over a `Lock` that the caller holds."""
 
-    def wait(self) -> None: ...
+    def wait(self) -> None:
+        """Release the lock, wait until notified, take the lock again. May return without cause: test again."""
+        ...
 
-    def notify(self, n: int = 1) -> None: ...
+    def notify(self, n: int = 1) -> None:
+        """Wake up to `n` of those who wait."""
+        ...
 
-    def notify_all(self) -> None: ...
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        ...
 
 
 class Task(Protocol):
@@ -276,11 +291,17 @@ class Runtime(Protocol):
         """The time of day, in whole seconds since 1970 (virtual in a simulated world)."""
         ...
 
-    def sleep_ns(self, duration_ns: int) -> None: ...
+    def sleep_ns(self, duration_ns: int) -> None:
+        """Let `duration_ns` nanoseconds pass."""
+        ...
 
-    def lock(self) -> Lock: ...
+    def lock(self) -> Lock:
+        """A new lock, not held."""
+        ...
 
-    def condition(self, lock: Lock) -> Condition: ...
+    def condition(self, lock: Lock) -> Condition:
+        """A new condition over `lock`."""
+        ...
 
     def spawn(self, name: str, target: Callable[[], None]) -> Task:
         """Run `target` beside the caller: a thread on a real machine, a task in a simulated one."""
@@ -299,10 +320,14 @@ class World(Protocol):
     """Everything that an engine stands on."""
 
     @property
-    def fs(self) -> Filesystem: ...
+    def fs(self) -> Filesystem:
+        """The files."""
+        ...
 
     @property
-    def runtime(self) -> Runtime: ...
+    def runtime(self) -> Runtime:
+        """Time, tasks and locks."""
+        ...
 
 
 def default_world() -> World:
