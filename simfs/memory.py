@@ -110,8 +110,14 @@ class MemoryFile:
         inode.handles += 1
 
     def check(self) -> Inode:
-        """The file behind the handle. Raises `PowerLost`, or `ValueError` if the handle is closed."""
+        """Called first by all that may switch tasks; the file behind the handle."""
         self._fs.check("a call on a file")
+        return self._live()
+
+    def _live(self) -> Inode:
+        """The file behind the handle. Raises `PowerLost`, or `ValueError` if the handle is closed."""
+        if self._fs.fenced:
+            raise PowerLost(f"{self.path}: the device is gone")
         if self._inode is None:
             raise ValueError(f"{self.path}: the file is closed")
         return self._inode
@@ -160,7 +166,7 @@ class MemoryFile:
 
     def size(self) -> int:
         """Bytes in the file."""
-        return len(self.check().data)
+        return len(self._live().data)
 
     def close(self) -> None:
         """Release the handle; with it the file, if no name is left."""
@@ -188,7 +194,8 @@ class MemoryHeld:
 
     def release(self) -> None:
         """Give the lock back. A second call does nothing."""
-        self._fs.check("Held.release")
+        if self._fs.fenced:
+            raise PowerLost("Held.release: the device is gone")
         if self._inode is not None:
             del self._fs.locks[self._inode.number]
             self._inode = None
@@ -467,10 +474,10 @@ class MemoryFilesystem:
         del folder.names[name]
         self.record(Rmdir(folder.number, name, node.number, path))
 
-    def sync_dir(self, path: str, site: str) -> None:
+    def sync_dir(self, path: str, site: str, kind: SyncKind = SyncKind.FILE) -> None:
         """See `simfs.api.Filesystem`."""
         self.check("Filesystem.sync_dir")
-        self.record(SyncDir(self._directory(path).number, site, path))
+        self.record(SyncDir(self._directory(path).number, kind, site, path))
 
     def exists(self, path: str) -> bool:
         """See `simfs.api.Filesystem`."""

@@ -17,6 +17,9 @@ from types import TracebackType
 
 from simfs import api
 
+WALL_START_S = 1_796_083_200
+"""2026-12-01, 00:00 UTC: when a memory world begins."""
+
 
 class Deadlock(RuntimeError):
     """A call waits for something that no other task is there to do."""
@@ -97,6 +100,10 @@ class MemoryRuntime:
         """A clock that moves by one step a call."""
         self._now_ns += self._step_ns
         return self._now_ns
+
+    def wall_s(self) -> int:
+        """The same clock, begun at `WALL_START_S`; looking does not move it."""
+        return WALL_START_S + self._now_ns // 1_000_000_000
 
     def sleep_ns(self, duration_ns: int) -> None:
         """Move the clock."""

@@ -118,6 +118,7 @@ class SyncDir(NamedTuple):
     """The names in the folder `directory` were to be made durable."""
 
     directory: int
+    kind: SyncKind
     site: str
     path: str
 
