@@ -14,18 +14,19 @@ import click
 Function = Callable[..., Any]
 
 CHUNK_LINES = 1000
+FORMATS = ("text", "json")
 
-format_option: Callable[[Function], Function] = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the result.",
-)
-hex_option: Callable[[Function], Function] = click.option(
-    "--hex", "as_hex", is_flag=True, help="Keys and values are hex digits, in arguments and in output."
-)
+
+def format_option(command: Function) -> Function:
+    """`--format text|json`, as `form`."""
+    about = "How to print the result."
+    return click.option("--format", "form", type=click.Choice(FORMATS), default="text", help=about)(command)
+
+
+def hex_option(command: Function) -> Function:
+    """`--hex`, as `as_hex`."""
+    about = "Keys and values are hex digits, in arguments and in output."
+    return click.option("--hex", "as_hex", is_flag=True, help=about)(command)
 
 
 def say(text: str) -> None:
