@@ -6,6 +6,7 @@ Results are written as UTF-8 whatever the locale says, so that what one machine 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,7 +32,7 @@ def hex_option(command: Function) -> Function:
 
 def say(text: str) -> None:
     """One line (or more) of the result."""
-    click.get_binary_stream("stdout").write(text.encode("utf-8", "backslashreplace") + b"\n")
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def say_json(value: Any) -> None:
