@@ -49,7 +49,12 @@ class Listing:
     @property
     def number_max(self) -> int:
         """The largest number on the disk; 0 if there is none."""
-        return max((*self.tables, *self.logs, *self.manifests), default=0)
+        return max(self.numbers, default=0)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Every number on the disk."""
+        return (*self.tables, *self.logs, *self.manifests)
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def recover(fs: Filesystem, directory: str, options: Options) -> Recovery:
     no store and none may be created, or where there is one and none should be.
     """
     listing = list_store(fs, directory)
-    in_force = _manifest_in_force(fs, directory, listing)
+    in_force = manifest_in_force(fs, directory, listing)
     if in_force is None:
         return _new_store(fs, directory, options, listing)
     if options.error_if_exists:
@@ -121,7 +126,7 @@ def _new_store(fs: Filesystem, directory: str, options: Options, listing: Listin
     return Recovery(listing, None, version, 0, 0, listing.number_max + 1, {}, None)
 
 
-def _manifest_in_force(fs: Filesystem, directory: str, listing: Listing) -> tuple[str, ManifestState] | None:
+def manifest_in_force(fs: Filesystem, directory: str, listing: Listing) -> tuple[str, ManifestState] | None:
     """The manifest that CURRENT names; the newest whole one if CURRENT is missing; None if there is none either."""
     if listing.has_current:
         name = read_current(fs, directory)

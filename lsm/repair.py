@@ -1,0 +1,347 @@
+"""Repair: a store from whatever files are left, MANIFEST and CURRENT not needed.
+
+    tables that verify ─┬─▶ those in force ─▶ level 0 (or where the manifest has them)
+    logs not in tables ─┴─▶ one more table ─▶ new manifest, CURRENT ─▶ the rest into lost/
+
+What must not happen is that a deleted key returns. Three things that tables record see to it:
+
+* `obsoletes`: the tables that a compaction replaced. If its outputs are all there, the inputs that a
+  crash left behind are dropped.
+* `job` and `siblings`: which outputs belong together; the last one names them all. If a job's last output
+  never came to be, its outputs are dropped, and the inputs stay.
+* `log_floor`: logs below it were in tables when this table was written, so an old log that a crash
+  left behind is not replayed over a delete that was since compacted away.
+
+Invariants:
+1. Nothing is changed or moved before the new CURRENT is durable; then nothing is deleted, but moved to `lost/`.
+2. Where tables overlap in keys and in sequences, their order is unknown, so they are merged by sequence.
+3. Everything that is not in the new store is named in the report, with the reason.
+
+Left out: the readable blocks of a damaged table (what is lost of it may be deletes, so the rest would bring
+deleted keys back). The table lies in `lost/`; `lsmlab inspect table` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lsm.cache import BlockCache, TableCache
+from lsm.checkpoint import LOST
+from lsm.compact import FlushJob, JobContext, merge_tables
+from lsm.errors import Corruption, InvalidArgument
+from lsm.filenames import CURRENT, LOCK, log_name, manifest_name, table_name
+from lsm.manifest import ManifestState, ManifestWriter
+from lsm.memtable import make_memtable
+from lsm.opening import PathLike, folder_name, lock_store
+from lsm.options import Options
+from lsm.recover import Listing, list_store, manifest_in_force
+from lsm.tables import TableStats, open_table
+from lsm.version import Edit, TableMeta, Version, apply
+from lsm.wal import LogWriter, replay_logs
+from simfs.api import SyncLevel, World, default_world
+
+if TYPE_CHECKING:
+    from lsm.tables import TableProperties
+    from simfs.api import Filesystem
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What the repaired store holds, and one line for each thing that it does not."""
+
+    tables: int
+    entries: int
+    log_records: int
+    dropped: tuple[str, ...]
+
+
+@dataclass
+class Salvage:
+    """What was found, in the course of a repair."""
+
+    fs: Filesystem
+    directory: str
+    options: Options
+    listing: Listing
+    sound: dict[int, tuple[TableMeta, TableProperties]] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)  # file names for lost/
+    next_number: int = 1
+
+    def new_file_number(self) -> int:
+        """Reserve a number above all on the disk."""
+        self.next_number += 1
+        return self.next_number - 1
+
+    def drop(self, name: str, reason: str) -> None:
+        """Leave a file out, and say why."""
+        self.dropped.append(f"{name}: {reason}")
+        self.lost.append(name)
+
+
+def repair(
+    path: PathLike, options: Options | None = None, *, world: World | None = None, **changes: Any
+) -> RepairReport:
+    """Rebuild the store in `path`. Raises `InvalidArgument` if no file of a store is there, `BlockingIOError` if it is open."""
+    directory = folder_name(path)
+    chosen = Options.make(options, **changes)
+    fs = (world if world is not None else default_world()).fs
+    if not fs.exists(directory) or not any(list_store(fs, directory).numbers):
+        raise InvalidArgument(f"{directory}: no file of a store is here")
+    lock = lock_store(fs, directory)
+    try:
+        return _repair(Salvage(fs, directory, chosen, list_store(fs, directory)))
+    finally:
+        lock.release()
+
+
+def _repair(salvage: Salvage) -> RepairReport:
+    salvage.next_number = _number_max(salvage) + 1
+    _examine_tables(salvage)
+    state = _trusted_manifest(salvage)
+    if state is not None:
+        version, floor = _from_manifest(salvage, state)
+        last_sequence = state.last_sequence
+    else:
+        version, floor = _from_tables(salvage)
+        last_sequence = max((table.seq_max for _, table in version.tables()), default=0)
+    return _commit(salvage, version, floor, last_sequence)
+
+
+def _number_max(salvage: Salvage) -> int:
+    """The largest number in the folder and in lost/, so that none is used twice."""
+    numbers = [salvage.listing.number_max]
+    if salvage.fs.exists(f"{salvage.directory}/{LOST}"):
+        numbers.append(list_store(salvage.fs, f"{salvage.directory}/{LOST}").number_max)
+    return max(numbers)
+
+
+def _examine_tables(salvage: Salvage) -> None:
+    """Read every table whole; what does not verify is dropped."""
+    for number in salvage.listing.tables:
+        name = table_name(number)
+        try:
+            reader = open_table(
+                salvage.fs, f"{salvage.directory}/{name}", number=number, cache=None, verify_checksums=True
+            )
+            try:
+                reader.verify()
+                salvage.sound[number] = (reader.meta(), reader.properties)
+            finally:
+                reader.close()
+        except Corruption as error:
+            salvage.drop(name, f"damaged at offset {error.offset}: {error.reason}")
+
+
+def _trusted_manifest(salvage: Salvage) -> ManifestState | None:
+    """The manifest in force, if it is whole and all tables that it lists are there (damaged ones too)."""
+    try:
+        in_force = manifest_in_force(salvage.fs, salvage.directory, salvage.listing)
+    except Corruption as error:
+        salvage.dropped.append(f"manifest: {error}")
+        return None
+    if in_force is None:
+        return None
+    name, state = in_force
+    missing = [table.number for _, table in state.version.tables() if table.number not in salvage.listing.tables]
+    if missing or state.status != "clean":
+        reason = f"lists missing tables {missing}" if missing else state.reason
+        salvage.dropped.append(f"{name}: {reason}; the tables themselves are asked instead")
+        return None
+    return state
+
+
+def _from_manifest(salvage: Salvage, state: ManifestState) -> tuple[Version, int]:
+    """The manifest's version less the damaged tables. Also the log number."""
+    levels = tuple(tuple(table for table in level if table.number in salvage.sound) for level in state.version.levels)
+    listed = {table.number for _, table in state.version.tables()}
+    for number in sorted(salvage.sound):
+        if number not in listed:
+            salvage.drop(table_name(number), "belongs to no version (an unfinished or replaced output)")
+    return Version(levels), state.log_number
+
+
+def _from_tables(salvage: Salvage) -> tuple[Version, int]:
+    """A version made of the tables alone, all in level 0, and the log number that they imply."""
+    floor = max((properties.log_floor for _, properties in salvage.sound.values()), default=0)
+    in_force = {number: salvage.sound[number][0] for number in sorted(salvage.sound)}
+    for number, reason in judge(salvage).items():
+        del in_force[number]
+        salvage.drop(table_name(number), reason)
+    tables: list[TableMeta] = []
+    for group in conflicting_groups(list(in_force.values())):
+        tables += [group[0]] if len(group) == 1 else _merge(salvage, group, floor)
+    version = Version.empty(salvage.options.num_levels)
+    return apply(version, Edit(added=tuple((0, table) for table in tables))), floor
+
+
+def judge(salvage: Salvage) -> dict[int, str]:
+    """Which sound tables are not in force, and why; newest job first, so that what replaces decides first."""
+    out: dict[int, str] = {}
+    jobs: dict[int, list[int]] = {}
+    for number, (_, properties) in salvage.sound.items():
+        jobs.setdefault(properties.job, []).append(number)
+    replaced: dict[int, int] = {}  # table → who replaced it
+    for job in sorted(jobs, reverse=True):
+        outputs = [number for number in sorted(jobs[job]) if number not in replaced]
+        if not outputs:
+            continue
+        inputs = salvage.sound[outputs[0]][1].obsoletes
+        waiting = [number for number in inputs if number in salvage.sound and number not in replaced]
+        if waiting and not _finished(salvage, jobs[job], replaced):
+            for number in outputs:
+                out[number] = f"output of an unfinished compaction, whose inputs {list(inputs)} are there"
+            continue
+        for number in inputs:
+            replaced.setdefault(number, outputs[-1])
+    for number in salvage.sound:
+        if number in replaced:
+            out[number] = f"replaced by {table_name(replaced[number])}"
+    return out
+
+
+def _finished(salvage: Salvage, outputs: list[int], replaced: dict[int, int]) -> bool:
+    """Whether every output of a job came to be: the last one is here, and those it names are here or were replaced.
+
+    A damaged output that is still in the folder counts as here: that it was written is what matters.
+    """
+    for number in outputs:
+        siblings = salvage.sound[number][1].siblings
+        if siblings:
+            return all(sibling in salvage.listing.tables or sibling in replaced for sibling in siblings)
+    return False
+
+
+def conflicting_groups(tables: list[TableMeta]) -> list[list[TableMeta]]:
+    """Tables whose order is unknown, together: they overlap in keys and in sequences, directly or through others.
+
+    A group is judged by its hull, since its merged table will cover that.
+    """
+    groups = [[table] for table in sorted(tables, key=lambda table: table.number)]
+    changed = True
+    while changed:
+        changed = False
+        settled: list[list[TableMeta]] = []
+        for group in groups:
+            clash = next((other for other in settled if _clash(_hull(group), _hull(other))), None)
+            if clash is None:
+                settled.append(group)
+            else:
+                clash += group
+                changed = True
+        groups = settled
+    return groups
+
+
+def _hull(group: list[TableMeta]) -> TableMeta:
+    return replace(
+        group[0],
+        smallest=min(table.start for table in group),
+        largest=None,
+        range_start=min(table.start for table in group),
+        range_end=max(table.end for table in group),
+        seq_min=min(table.seq_min for table in group),
+        seq_max=max(table.seq_max for table in group),
+    )
+
+
+def _clash(left: TableMeta, right: TableMeta) -> bool:
+    return left.overlaps(right.start, right.end) and left.seq_min <= right.seq_max and right.seq_min <= left.seq_max
+
+
+def _context(salvage: Salvage, version: Version, floor: int, obsolete: tuple[int, ...]) -> JobContext:
+    blocks = BlockCache(0)
+    tables = TableCache(salvage.fs, salvage.directory, salvage.options, blocks, TableStats())
+    return JobContext(
+        fs=salvage.fs,
+        directory=salvage.directory,
+        options=salvage.options,
+        tables=tables,
+        new_file_number=salvage.new_file_number,
+        snapshots=(),
+        version=version,
+        sync=True,
+        now_s=0,
+        log_floor=floor,
+        pending_obsolete=obsolete,
+    )
+
+
+def _merge(salvage: Salvage, group: list[TableMeta], floor: int) -> list[TableMeta]:
+    """One table with every version that the group holds; nothing is garbage-collected."""
+    context = _context(salvage, Version.empty(salvage.options.num_levels), floor, ())
+    try:
+        merged = merge_tables(context, group)
+    finally:
+        context.tables.close()
+    for table in group:
+        salvage.lost.append(table_name(table.number))
+    return [merged]
+
+
+def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) -> RepairReport:
+    """Replay the logs into one more table, write manifest and CURRENT, then clear away."""
+    logs = [number for number in salvage.listing.logs if number >= floor]
+    for number in salvage.listing.logs:
+        if number < floor:
+            salvage.drop(log_name(number), f"its writes are in tables already (logs below {floor})")
+    replay = replay_logs(salvage.fs, salvage.directory, logs, "skip_corrupted", start_sequence=last_sequence)
+    salvage.dropped += replay.dropped
+    salvage.lost += [log_name(number) for number in logs]
+    last_sequence = max(last_sequence, replay.last_sequence)
+    path = salvage.directory
+    log_number = salvage.new_file_number()
+    log = LogWriter.create(
+        salvage.fs,
+        f"{path}/{log_name(log_number)}",
+        number=log_number,
+        first_sequence=last_sequence + 1,
+        predecessor=None,
+        buffer_bytes=salvage.options.wal_buffer_bytes,
+    )
+    version = _with_logs(salvage, version, replay.batches, log_number)
+    version.check()
+    manifest_number = salvage.new_file_number()
+    edit = Edit(
+        added=tuple(version.tables()),
+        log_number=log_number,
+        next_file_number=salvage.next_number,
+        last_sequence=last_sequence,
+    )
+    ManifestWriter.create(salvage.fs, path, manifest_number, edit, level=SyncLevel.FSYNC).finish()
+    log.finish(sync=True)
+    _clear_away(salvage, log_number, manifest_number)
+    entries = sum(table.entries for _, table in version.tables())
+    return RepairReport(len(list(version.tables())), entries, replay.log_records, tuple(salvage.dropped))
+
+
+def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int) -> Version:
+    memtable = make_memtable(salvage.options.memtable)
+    for first_sequence, ops in batches:
+        memtable.apply(first_sequence, ops, -1)
+    if not memtable.entries and not memtable.range_deletes:
+        return version
+    context = _context(salvage, version, log_number, ())
+    job = FlushJob(context, [memtable])
+    try:
+        for _window in job:
+            pass
+    finally:
+        context.tables.close()
+    return apply(version, job.edit)
+
+
+def _clear_away(salvage: Salvage, log_number: int, manifest_number: int) -> None:
+    """What is not in the new store goes to lost/. The new store is durable by now."""
+    fs, path = salvage.fs, salvage.directory
+    names = salvage.lost + [manifest_name(number) for number in salvage.listing.manifests if number != manifest_number]
+    going = [name for name in dict.fromkeys(names) if fs.exists(f"{path}/{name}")]
+    if not going:
+        return
+    if not fs.exists(f"{path}/{LOST}"):
+        fs.mkdir(f"{path}/{LOST}")
+    for name in going:
+        fs.rename(f"{path}/{name}", f"{path}/{LOST}/{name}")
+    fs.sync_dir(f"{path}/{LOST}", "repair.lost")
+    fs.sync_dir(path, "repair.lost")
