@@ -77,6 +77,11 @@ class Picker(Protocol):
         ...
 
 
+def levels_at(version: Version, level: int) -> tuple[TableMeta, ...]:
+    """The tables of a level, which the version need not have."""
+    return version.levels[level] if level < len(version.levels) else ()
+
+
 def levels_of(version: Version, options: Options) -> tuple[tuple[TableMeta, ...], ...]:
     """The version's levels, with empty ones up to `options.num_levels`."""
     return version.levels + ((),) * (options.num_levels - len(version.levels))
@@ -125,7 +130,7 @@ def check_plan(version: Version, plan: Plan) -> None:
     assert numbers, "a plan without inputs"
     assert len(set(numbers)) == len(numbers), f"an input twice: {numbers}"
     for level, table in plan.inputs:
-        assert level < len(version.levels) and table in version.levels[level], f"{table.number} not in level {level}"
+        assert table in levels_at(version, level), f"{table.number} is not in level {level}"
         assert level <= plan.output_level or plan.output_level == 0, f"{table.number} would rise to {plan.output_level}"
     stays = [(level, table) for level, table in version.tables() if table.number not in set(numbers)]
     _check_passes(plan, stays)
