@@ -31,7 +31,6 @@ Op: TypeAlias = tuple[int, bytes, bytes]
 _HEAD = struct.Struct("<QI")
 _OP = struct.Struct("<BHI")
 _SINGLE = struct.Struct("<QIBHI")
-_KINDS = (DELETE, VALUE, RANGE_DELETE)
 
 
 def as_key(key: BytesLike) -> bytes:
@@ -155,9 +154,19 @@ def decode_ops(payload: bytes) -> tuple[int, list[Op]]:
         position = middle + value_length
         if position > size:
             raise ValueError(f"op {len(ops)} of {count} ends at byte {position} of {size}")
-        if kind not in _KINDS:
-            raise ValueError(f"op {len(ops)} of {count}: kind {kind} is unknown")
-        ops.append((kind, payload[middle - key_length : middle], payload[middle:position]))
+        key, value = payload[middle - key_length : middle], payload[middle:position]
+        if kind != VALUE:
+            _check_kind(kind, key, value)
+        ops.append((kind, key, value))
     if position != size:
         raise ValueError(f"{size - position} bytes after the last of {count} ops")
     return first, ops
+
+
+def _check_kind(kind: int, key: bytes, value: bytes) -> None:
+    if kind not in (DELETE, RANGE_DELETE):
+        raise ValueError(f"op kind {kind} is unknown")
+    if kind == DELETE and value:
+        raise ValueError(f"a delete carries a value of {len(value)} bytes")
+    if kind == RANGE_DELETE and key >= value:
+        raise ValueError(f"a range delete from {key!r} to {value!r} covers nothing")

@@ -36,6 +36,7 @@ from zlib import crc32
 import numpy as np
 
 from lsm.errors import Corruption
+from lsm.filenames import parse_name
 from lsm.framing import (
     CHECKSUM_CRC32,
     FORMAT_VERSION,
@@ -93,7 +94,8 @@ def scan_file(
 ) -> Scan:
     """Read the records of a file; see the head of this module. `remedy` ends the message of a `Corruption`.
 
-    Without `expect_number` the file's own word for its number is taken. Raises `Corruption`, `OSError`.
+    Without `expect_number` the file's own word for its number is taken; if its head is damaged, its name's.
+    Raises `Corruption`, `OSError`.
     """
     with fs.open(path) as file:
         data = file.pread(0, file.size())
@@ -111,14 +113,17 @@ class _Scanner:
         self.damages: list[Damage] = []
 
     def run(self, expect_number: int | None) -> Scan:
-        number = int.from_bytes(self.data[12:20], "little") if expect_number is None else expect_number
-        self.base = seed_base(self.magic, number)
+        parsed = parse_name(self.path.rpartition("/")[2])
+        number = (parsed.number if parsed else 0) if expect_number is None else expect_number
         first_sequence = offset = 0
         try:
             header = decode_header(self.data)
         except ValueError as error:
             reason = str(error)
+            self.base = seed_base(self.magic, number)
         else:
+            number = header.number if expect_number is None else number
+            self.base = seed_base(self.magic, number)
             self._check_header(header, number)
             first_sequence = header.first_sequence
             offset, reason = read_records(self.data, HEADER_BYTES, self.base, self.records)

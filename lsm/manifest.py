@@ -237,7 +237,7 @@ def encode_current(name: str) -> bytes:
     """The content of CURRENT.
 
     >>> encode_current("MANIFEST-000005")
-    b'MANIFEST-000005 5a9f3ca5\\n'
+    b'MANIFEST-000005 5d689b3a\\n'
     """
     return b"%s %08x\n" % (name.encode(), crc32(name.encode()))
 
