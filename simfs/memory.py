@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from simfs.api import BytesLike, File, Filesystem, PowerLost, Stat, SyncKind
 from simfs.buffer import BufferedFile
-from simfs.memory_runtime import MemoryRuntime
+from simfs.memory_runtime import MemoryRuntime as MemoryRuntime
 from simfs.oplog import (
     ROOT,
     Append,

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from sys import platform
+from types import ModuleType
 from typing import Any, NoReturn, Self
 
 from simfs.api import BytesLike
@@ -77,7 +78,9 @@ class PosixCalls:
 
     @classmethod
     def native(cls) -> Self:
-        """The calls of the machine that we run on."""
+        """The calls of the machine that we run on. Raises `ValueError` while a fake has replaced `os`."""
+        if not isinstance(os, ModuleType):
+            raise ValueError(f"os is replaced by {os!r}: use PosixCalls.without_pread(os)")
         return cls(
             platform=platform,
             direct_flag=getattr(os, "O_DIRECT", 0),
