@@ -520,3 +520,7 @@ class MemoryWorld:
             ground = ground.inner
         if isinstance(ground, MemoryFilesystem):
             ground.runtime = self.runtime
+
+    def device_bytes_written(self) -> int | None:
+        """None: there is no device, and no page cache before it."""
+        return None

@@ -225,3 +225,12 @@ class RealWorld:
     def __init__(self, fs: api.Filesystem | None = None, runtime: api.Runtime | None = None) -> None:
         self.fs: api.Filesystem = fs if fs is not None else RealFilesystem()
         self.runtime: api.Runtime = runtime if runtime is not None else RealRuntime()
+
+    def device_bytes_written(self) -> int | None:
+        """`write_bytes` of /proc/self/io (Linux: proc(5)), for all that this process wrote; None elsewhere."""
+        try:
+            with open("/proc/self/io", encoding="ascii") as counters:
+                lines = dict(line.split(": ") for line in counters.read().splitlines())
+            return int(lines["write_bytes"])
+        except (OSError, KeyError, ValueError):
+            return None

@@ -129,7 +129,7 @@ SMALL = {
 
 
 def run_workload(options: lsm.Options, *, ops: int, seed: int) -> Recorder:
-    """A history of `ops` writes: a sequential run, overwrites, deletes, batches, range deletes, snapshots, a reopening."""
+    """A history of `ops` writes: sequential, overwrites, deletes, batches, range deletes, snapshots, a reopening."""
     recorder = Recorder(MemoryFilesystem(), options)
     recorder.fs.mkdir("/away")  # a change outside the store, which no rule of ours may depend on
     draw = Generator(seed)
