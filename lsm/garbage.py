@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm.entry import DELETE, KIND_BITS, KIND_MASK, Columns
+from lsm.merge import distinct
 
 if TYPE_CHECKING:
     from lsm.key_ranges import KeyRanges
@@ -44,7 +45,7 @@ def collect(columns: Columns, deletes: RangeDeletes, snapshots: Sequence[int], o
     """A window without what nobody needs. `snapshots` ascend; `older`: keys that older tables may hold."""
     keys, tags, values = columns
     spans = [] if deletes.is_empty else list(deletes.spans(keys))
-    if not spans and all(values) and len(set(keys)) == len(keys):
+    if not spans and all(values) and distinct(keys):
         return columns
     same_key = np.fromiter(map(eq, islice(keys, 1, None), keys), np.bool_, len(keys) - 1)
     packed = np.fromiter(tags, np.uint64, len(tags))

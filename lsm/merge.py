@@ -29,7 +29,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress, islice, pairwise
-from operator import itemgetter, lt, ne
+from operator import eq, itemgetter, lt, ne, or_
 from typing import TYPE_CHECKING
 
 from lsm.entry import DELETE, KIND_BITS, KIND_MASK, Columns, read_tag
@@ -56,7 +56,7 @@ def merge_windows(sources: Sequence[Iterator[Columns]]) -> Iterator[Columns]:
     """Every entry of the sources, all versions, in order, in windows of some `WINDOW_ENTRIES`."""
     share = _share(sources)
     for slices in _slices([_Ahead(source) for source in sources], share, share):
-        yield _merged(slices)
+        yield _merged(slices, settle=True)
 
 
 def merge_scan(
@@ -69,13 +69,13 @@ def merge_scan(
     """
     ahead = [_Behind(source) if reverse else _Ahead(source) for source in sources]
     for slices in _slices(ahead, 1, _share(sources)):
-        keys, values = visible(_merged(slices), deletes, sequence)
+        keys, values = visible(_merged(slices, settle=False), deletes, sequence)
         if keys:
             yield (keys[::-1], values[::-1]) if reverse else (keys, values)
 
 
 def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[list[bytes], list[bytes]]:
-    """What a reader at `sequence` sees of a window that holds all versions of its keys.
+    """What a reader at `sequence` sees of a window that holds all versions of its keys (in any order of tags).
 
     The common case, nothing to hide, takes three passes in C and no copy.
     """
@@ -87,8 +87,11 @@ def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[lis
         seen = [tag <= tag_max for tag in tags]
         keys, tags, values = list(compress(keys, seen)), list(compress(tags, seen)), list(compress(values, seen))
     spans = [] if deletes.is_empty else list(deletes.spans(keys))
-    if not spans and all(values) and len(set(keys)) == len(keys):
+    unique = distinct(keys)
+    if unique and not spans and all(values):
         return keys, values
+    if not unique:
+        keys, tags, values = _newest_first(Columns(keys, tags, values))
     keep = [True, *map(ne, islice(keys, 1, None), keys)]  # the newest of each key
     for i in [i for i, value in enumerate(values) if not value]:
         keep[i] = keep[i] and tags[i] & KIND_MASK != DELETE
@@ -98,6 +101,11 @@ def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[lis
             border = newest << KIND_BITS
             keep[lo:hi] = [kept and tag >= border for kept, tag in zip(keep[lo:hi], tags[lo:hi], strict=True)]
     return list(compress(keys, keep)), list(compress(values, keep))
+
+
+def distinct(keys: list[bytes]) -> bool:
+    """Whether no two of the sorted `keys` are equal. (Comparing neighbours beats a set: fresh keys have no hash yet.)"""
+    return not any(map(eq, keys, islice(keys, 1, None)))
 
 
 class _Ahead:
@@ -194,8 +202,11 @@ def _share(sources: Sequence[object]) -> int:
     return max(64, WINDOW_ENTRIES // max(len(sources), 1))
 
 
-def _merged(slices: list[Columns]) -> Columns:
-    """Slices of sorted sources, newest first, as one."""
+def _merged(slices: list[Columns], *, settle: bool) -> Columns:
+    """Slices of sorted sources as one, sorted by key.
+
+    Versions of a key stay in the order of the sources, unless `settle` asks for the order of their tags.
+    """
     if len(slices) == 1:
         return slices[0]
     by_key = sorted(slices, key=lambda columns: columns.keys[0])
@@ -204,15 +215,15 @@ def _merged(slices: list[Columns]) -> Columns:
     keys, tags, values = _joined(slices)
     pick = itemgetter(*sorted(range(len(keys)), key=keys.__getitem__))
     merged = Columns(list(pick(keys)), list(pick(tags)), list(pick(values)))
-    return merged if len(set(merged.keys)) == len(keys) else _newest_first(merged)
+    return _newest_first(merged) if settle and not distinct(merged.keys) else merged
 
 
 def _newest_first(columns: Columns) -> Columns:
     """The same with the versions of each key in order, should the sources not have been newest first."""
     keys, tags, values = columns
-    in_order = map(lt, islice(tags, 1, None), tags)
-    differ = map(ne, islice(keys, 1, None), keys)
-    if all(map(max, in_order, differ)):
+    falling = map(lt, islice(tags, 1, None), tags)
+    differing = map(ne, islice(keys, 1, None), keys)
+    if all(map(or_, falling, differing)):
         return columns
     rows = sorted(zip(keys, [-tag for tag in tags], values, strict=True), key=itemgetter(0, 1))
     return Columns([row[0] for row in rows], [-row[1] for row in rows], [row[2] for row in rows])
