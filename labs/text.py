@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 
+from lsm.coding import printable
 from lsm.errors import InvalidArgument
 
 _ESCAPE = re.compile(rb"\\(\\|x[0-9a-fA-F]{2})")
@@ -28,18 +29,7 @@ def encode_text(data: bytes) -> str:
     >>> print(encode_text("café\t".encode() + b"\xff"))
     café\x09\xff
     """
-    text = data.decode("utf-8", "surrogateescape")
-    if text.isprintable() and "\\" not in text:
-        return text
-    return "".join(map(_escape, text))
-
-
-def _escape(char: str) -> str:
-    if char == "\\":
-        return "\\\\"
-    if char.isprintable():
-        return char
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+    return printable(data)
 
 
 def decode_text(text: str) -> bytes:
