@@ -104,7 +104,7 @@ def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[lis
 
 
 def distinct(keys: list[bytes]) -> bool:
-    """Whether no two of the sorted `keys` are equal. (Comparing neighbours beats a set: fresh keys have no hash yet.)"""
+    """Whether no two of the sorted `keys` are equal. Neighbours, not a set: fresh keys have no hash yet."""
     return not any(map(eq, keys, islice(keys, 1, None)))
 
 
