@@ -304,10 +304,14 @@ class MemoryFilesystem:
 
     # Names
 
-    def _folder_of(self, path: str, other: str | None = None) -> tuple[Directory, str]:
-        """The folder that `path` lies in, and the last part of the path ("" for the root itself)."""
+    def _folder_of(self, path: str, told: tuple[str, str] | None = None) -> tuple[Directory, str]:
+        """The folder that `path` lies in, and the last part of the path ("" for the root itself).
+
+        Errors name `told`, the two paths of a call that takes two, or else `path`.
+        """
+        names = told or (path, None)
         if not path:
-            _fail(errno.ENOENT, path, other)
+            _fail(errno.ENOENT, *names)
         parts = _parts(path)
         node: Inode | Directory | None = self._root
         for part in parts[:-1]:
@@ -315,9 +319,9 @@ class MemoryFilesystem:
                 break
             node = node.names.get(part)
         if node is None:
-            _fail(errno.ENOENT, path, other)
+            _fail(errno.ENOENT, *names)
         if not isinstance(node, Directory):
-            _fail(errno.ENOTDIR, path, other)
+            _fail(errno.ENOTDIR, *names)
         return node, parts[-1] if parts else ""
 
     def _look_up(self, path: str) -> Inode | Directory | None:
@@ -380,8 +384,8 @@ class MemoryFilesystem:
     def rename(self, source: str, target: str) -> None:
         """See `simfs.api.Filesystem`. A folder may replace an empty folder, a file a file."""
         self.check("Filesystem.rename")
-        old_folder, old_name = self._folder_of(source, target)
-        new_folder, new_name = self._folder_of(target, source)
+        old_folder, old_name = self._folder_of(source, (source, target))
+        new_folder, new_name = self._folder_of(target, (source, target))
         if not old_name or not new_name:
             _fail(errno.EBUSY, source, target)
         node, victim = old_folder.names.get(old_name), new_folder.names.get(new_name)
@@ -435,11 +439,11 @@ class MemoryFilesystem:
     def link(self, source: str, target: str) -> None:
         """See `simfs.api.Filesystem`. Raises EPERM for a folder."""
         self.check("Filesystem.link")
-        old_folder, old_name = self._folder_of(source, target)
+        old_folder, old_name = self._folder_of(source, (source, target))
         node = old_folder.names.get(old_name) if old_name else self._root
         if node is None:
             _fail(errno.ENOENT, source, target)
-        folder, name = self._folder_of(target, source)
+        folder, name = self._folder_of(target, (source, target))
         if not name or name in folder.names:
             _fail(errno.EEXIST, source, target)
         if isinstance(node, Directory):

@@ -103,6 +103,7 @@ class PosixCalls:
         for name in ("lseek", "read", *taken):
             if getattr(module, name, None) is getattr(posix, name, module):
                 raise ValueError(f"{module!r} does not fake {name!r}: the call would reach the real disk")
+        taken["ftruncate"] = _cut_or_extend(module)
         return cls(
             platform="linux",
             direct_flag=0,
@@ -124,6 +125,19 @@ def _seek_and_read(module: Any) -> Callable[[int, int, int], bytes]:
             return bytes(module.read(fd, size))
 
     return pread
+
+
+def _cut_or_extend(module: Any) -> Callable[[int, int], None]:
+    """`ftruncate` that grows a file by appending zeros: pyfakefs 6.3 grows an empty file in size only."""
+
+    def ftruncate(fd: int, size: int) -> None:
+        grown = size - module.fstat(fd).st_size
+        if grown > 0:
+            module.write(fd, bytes(grown))
+        else:
+            module.ftruncate(fd, size)
+
+    return ftruncate
 
 
 def _refused(*_: object) -> NoReturn:
