@@ -21,14 +21,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, MutableMapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from lsm.batch import Op, WriteBatch, as_key, as_value, encode_ops
-from lsm.checkpoint import write_checkpoint
 from lsm.cache import BlockCache, TableCache
+from lsm.checkpoint import write_checkpoint
 from lsm.entry import DELETE, MAX_SEQUENCE, RANGE_DELETE, VALUE
 from lsm.errors import InvalidArgument
-from lsm.events import BackgroundError, Event
+from lsm.events import BackgroundError
+from lsm.gauge import measure
 from lsm.jobs import Jobs
 from lsm.memtable import Memtable, make_memtable
 from lsm.metrics import Metrics, Tally
@@ -63,6 +64,7 @@ class DB(MutableMapping[bytes, bytes]):
         self._returns: deque[tuple[int, Version | None]] = deque()  # holds given back, not yet accounted for
         self._failure: BaseException | None = None
         self._closed = False
+        self._device_base = world.device_bytes_written()
         opened = open_store(world, path, options, self._snapshots, self._tally.emit)
         self._adopt(opened)
 
@@ -70,6 +72,7 @@ class DB(MutableMapping[bytes, bytes]):
         self._lock = opened.lock
         self._tables: TableCache = opened.tables
         self._blocks: BlockCache = opened.blocks
+        self._stats = opened.stats
         self._versions: VersionSet = opened.versions
         self._jobs: Jobs = opened.jobs
         self._log: LogWriter | None = opened.log
@@ -308,11 +311,16 @@ class DB(MutableMapping[bytes, bytes]):
             self._check_open()
             return verify_store(self.world.fs, self.path, self._versions, self._log)
 
-    def metrics(self) -> Metrics:
-        """What the store did since it was opened, and how it stands."""
+    def metrics(self, *, exact_space: bool = False) -> Metrics:
+        """What the store did since it was opened, and how it stands.
+
+        `exact_space` counts the live user data by a full scan, without which the space amplification has no
+        denominator.
+        """
+        live_user_bytes = sum([len(key) + len(value) for key, value in self.scan()]) if exact_space else None
         with self._mutex:
             self._check_open()
-            return self._tally.metrics(self)
+            return measure(self, live_user_bytes)
 
     @property
     def version(self) -> Version:
@@ -383,7 +391,7 @@ class DB(MutableMapping[bytes, bytes]):
         self.delete(key)
 
     def __contains__(self, key: object) -> bool:
-        return self._get_at(as_key(key), MAX_SEQUENCE) is not None
+        return self._get_at(as_key(cast(bytes, key)), MAX_SEQUENCE) is not None
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self.scan())
@@ -398,11 +406,11 @@ class DB(MutableMapping[bytes, bytes]):
     def __bool__(self) -> bool:
         return next(iter(self.scan()), None) is not None
 
-    def items(self) -> Items:  # type: ignore[override]
+    def items(self) -> Items:
         """A view of the pairs that is iterated by one scan."""
         return Items(self)
 
-    def values(self) -> Values:  # type: ignore[override]
+    def values(self) -> Values:
         """A view of the values that is iterated by one scan."""
         return Values(self)
 

@@ -23,7 +23,8 @@ def measure(db: DB, live_user_bytes: int | None) -> Metrics:
     if device is not None and db._device_base is not None:
         device -= db._device_base
     live_bytes = sum(table.size_bytes for _, table in version.tables())
-    live_bytes += (log.size_bytes if log is not None else 0) + (versions.manifest.size_bytes if versions.manifest else 0)
+    live_bytes += log.size_bytes if log is not None else 0
+    live_bytes += versions.manifest.size_bytes if versions.manifest is not None else 0
     sizes = [version.level_bytes(level) for level in range(len(version.levels))]
     reads = db._stats
     return Metrics(

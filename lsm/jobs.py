@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from lsm.compact import CompactionJob, FlushJob, JobContext
 from lsm.events import Compacted, Event, Flushed, LogRotated
 from lsm.filenames import log_name
-from lsm.picking.plan import PickState, Plan
+from lsm.picking import PickState, Plan, manual_plan
 from lsm.version import Edit
 from lsm.wal import LogWriter
 from simfs.api import SyncLevel
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lsm.cache import TableCache
     from lsm.memtable import Memtable
     from lsm.options import Options
-    from lsm.picking.plan import Picker
+    from lsm.picking import Picker
     from lsm.snapshot import SnapshotRegistry
     from lsm.versions import VersionSet
     from simfs.api import World
@@ -101,6 +101,17 @@ class Jobs:
         """Run what the picker asks for until it is content."""
         while (plan := self.pick()) is not None:
             self.run(plan)
+
+    def compact_range(self, start: bytes, stop: bytes | None) -> None:
+        """Merge every table that touches [start, stop) as deep as the strategy goes, then what that makes due."""
+        plan = manual_plan(self._versions.current, self._options, start, stop)
+        if plan is not None:
+            self.run(plan)
+        self.compact_all()
+
+    def scores(self) -> list[float]:
+        """Per level, how urgent a compaction out of it is (1 and above: due)."""
+        return self._picker.scores(self._versions.current, self._options)
 
     def pick(self) -> Plan | None:
         """The picker's next plan for the version in force."""

@@ -279,13 +279,32 @@ def _row(name: str, files: int, size: int, score: float, tally: LevelTally, base
 
 def level_table(rows: Iterable[LevelRow]) -> str:
     """RocksDB's compaction statistics, in MiB."""
-    heads = ("Level", "Files", "Size(MB)", "Score", "Read(MB)", "Rn(MB)", "Rnp1(MB)", "Write(MB)", "Wnew(MB)")
+    heads: tuple[str, ...] = (
+        "Level",
+        "Files",
+        "Size(MB)",
+        "Score",
+        "Read(MB)",
+        "Rn(MB)",
+        "Rnp1(MB)",
+        "Write(MB)",
+        "Wnew(MB)",
+    )
     heads += ("Moved(MB)", "W-Amp", "Comp(cnt)", "Comp(sec)", "KeyIn", "KeyDrop")
     lines = [heads]
     for row in rows:
         sizes = (row.read_bytes, row.rn_bytes, row.rnp1_bytes, row.write_bytes, row.wnew_bytes, row.moved_bytes)
         read, rn, rnp1, write, wnew, moved = (f"{size / MIB:.1f}" for size in sizes)
-        cells = (row.level, str(row.files), f"{row.size_bytes / MIB:.1f}", f"{row.score:.2f}", read, rn, rnp1, write)
+        cells: tuple[str, ...] = (
+            row.level,
+            str(row.files),
+            f"{row.size_bytes / MIB:.1f}",
+            f"{row.score:.2f}",
+            read,
+            rn,
+            rnp1,
+            write,
+        )
         cells += (wnew, moved, f"{row.w_amp:.1f}", str(row.comp_count), f"{row.comp_seconds:.2f}")
         lines.append((*cells, str(row.keys_in), str(row.keys_dropped)))
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]

@@ -115,11 +115,12 @@ def recover(fs: Filesystem, directory: str, options: Options) -> Recovery:
 
 
 def _new_store(fs: Filesystem, directory: str, options: Options, listing: Listing) -> Recovery:
-    """No manifest is in force. A first opening that crashed may have left logs, without a record, and a torn manifest."""
+    """No manifest is in force. A first opening that crashed may have left an empty log and a torn manifest."""
     replay = replay_logs(fs, directory, listing.logs, "skip_corrupted", start_sequence=0) if listing.logs else None
     if listing.tables or (replay is not None and replay.batches):
         held = f"{len(listing.tables)} tables and {0 if replay is None else replay.log_records} log records"
-        raise Corruption(f"{directory}/{CURRENT}", 0, f"missing, no whole manifest is left, but there are {held}: repair")
+        reason = f"missing, and no whole manifest is left, but there are {held}: run repair"
+        raise Corruption(f"{directory}/{CURRENT}", 0, reason)
     if options.read_only or not options.create_if_missing:
         raise InvalidArgument(f"{directory}: no store here, and none may be created")
     version = Version.empty(options.num_levels)

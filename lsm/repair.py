@@ -23,27 +23,24 @@ deleted keys back). The table lies in `lost/`; `lsmlab inspect table` reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from lsm.cache import BlockCache, TableCache
 from lsm.checkpoint import LOST
 from lsm.compact import FlushJob, JobContext, merge_tables
 from lsm.errors import Corruption, InvalidArgument
-from lsm.filenames import CURRENT, LOCK, log_name, manifest_name, table_name
+from lsm.filenames import log_name, manifest_name, table_name
 from lsm.manifest import ManifestState, ManifestWriter
 from lsm.memtable import make_memtable
 from lsm.opening import PathLike, folder_name, lock_store
 from lsm.options import Options
-from lsm.recover import Listing, list_store, manifest_in_force
+from lsm.recover import list_store, manifest_in_force
+from lsm.salvage import Salvage, conflicting_groups, judge
 from lsm.tables import TableStats, open_table
 from lsm.version import Edit, TableMeta, Version, apply
 from lsm.wal import LogWriter, replay_logs
 from simfs.api import SyncLevel, World, default_world
-
-if TYPE_CHECKING:
-    from lsm.tables import TableProperties
-    from simfs.api import Filesystem
 
 
 @dataclass(frozen=True)
@@ -56,34 +53,13 @@ class RepairReport:
     dropped: tuple[str, ...]
 
 
-@dataclass
-class Salvage:
-    """What was found, in the course of a repair."""
-
-    fs: Filesystem
-    directory: str
-    options: Options
-    listing: Listing
-    sound: dict[int, tuple[TableMeta, TableProperties]] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)  # file names for lost/
-    next_number: int = 1
-
-    def new_file_number(self) -> int:
-        """Reserve a number above all on the disk."""
-        self.next_number += 1
-        return self.next_number - 1
-
-    def drop(self, name: str, reason: str) -> None:
-        """Leave a file out, and say why."""
-        self.dropped.append(f"{name}: {reason}")
-        self.lost.append(name)
-
-
 def repair(
     path: PathLike, options: Options | None = None, *, world: World | None = None, **changes: Any
 ) -> RepairReport:
-    """Rebuild the store in `path`. Raises `InvalidArgument` if no file of a store is there, `BlockingIOError` if it is open."""
+    """Rebuild the store in `path`.
+
+    Raises `InvalidArgument` if no file of a store is there, `BlockingIOError` if the store is open.
+    """
     directory = folder_name(path)
     chosen = Options.make(options, **changes)
     fs = (world if world is not None else default_world()).fs
@@ -176,80 +152,6 @@ def _from_tables(salvage: Salvage) -> tuple[Version, int]:
     return apply(version, Edit(added=tuple((0, table) for table in tables))), floor
 
 
-def judge(salvage: Salvage) -> dict[int, str]:
-    """Which sound tables are not in force, and why; newest job first, so that what replaces decides first."""
-    out: dict[int, str] = {}
-    jobs: dict[int, list[int]] = {}
-    for number, (_, properties) in salvage.sound.items():
-        jobs.setdefault(properties.job, []).append(number)
-    replaced: dict[int, int] = {}  # table → who replaced it
-    for job in sorted(jobs, reverse=True):
-        outputs = [number for number in sorted(jobs[job]) if number not in replaced]
-        if not outputs:
-            continue
-        inputs = salvage.sound[outputs[0]][1].obsoletes
-        waiting = [number for number in inputs if number in salvage.sound and number not in replaced]
-        if waiting and not _finished(salvage, jobs[job], replaced):
-            for number in outputs:
-                out[number] = f"output of an unfinished compaction, whose inputs {list(inputs)} are there"
-            continue
-        for number in inputs:
-            replaced.setdefault(number, outputs[-1])
-    for number in salvage.sound:
-        if number in replaced:
-            out[number] = f"replaced by {table_name(replaced[number])}"
-    return out
-
-
-def _finished(salvage: Salvage, outputs: list[int], replaced: dict[int, int]) -> bool:
-    """Whether every output of a job came to be: the last one is here, and those it names are here or were replaced.
-
-    A damaged output that is still in the folder counts as here: that it was written is what matters.
-    """
-    for number in outputs:
-        siblings = salvage.sound[number][1].siblings
-        if siblings:
-            return all(sibling in salvage.listing.tables or sibling in replaced for sibling in siblings)
-    return False
-
-
-def conflicting_groups(tables: list[TableMeta]) -> list[list[TableMeta]]:
-    """Tables whose order is unknown, together: they overlap in keys and in sequences, directly or through others.
-
-    A group is judged by its hull, since its merged table will cover that.
-    """
-    groups = [[table] for table in sorted(tables, key=lambda table: table.number)]
-    changed = True
-    while changed:
-        changed = False
-        settled: list[list[TableMeta]] = []
-        for group in groups:
-            clash = next((other for other in settled if _clash(_hull(group), _hull(other))), None)
-            if clash is None:
-                settled.append(group)
-            else:
-                clash += group
-                changed = True
-        groups = settled
-    return groups
-
-
-def _hull(group: list[TableMeta]) -> TableMeta:
-    return replace(
-        group[0],
-        smallest=min(table.start for table in group),
-        largest=None,
-        range_start=min(table.start for table in group),
-        range_end=max(table.end for table in group),
-        seq_min=min(table.seq_min for table in group),
-        seq_max=max(table.seq_max for table in group),
-    )
-
-
-def _clash(left: TableMeta, right: TableMeta) -> bool:
-    return left.overlaps(right.start, right.end) and left.seq_min <= right.seq_max and right.seq_min <= left.seq_max
-
-
 def _context(salvage: Salvage, version: Version, floor: int, obsolete: tuple[int, ...]) -> JobContext:
     blocks = BlockCache(0)
     tables = TableCache(salvage.fs, salvage.directory, salvage.options, blocks, TableStats())
@@ -311,7 +213,7 @@ def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) 
     )
     ManifestWriter.create(salvage.fs, path, manifest_number, edit, level=SyncLevel.FSYNC).finish()
     log.finish(sync=True)
-    _clear_away(salvage, log_number, manifest_number)
+    _clear_away(salvage, manifest_number)
     entries = sum(table.entries for _, table in version.tables())
     return RepairReport(len(list(version.tables())), entries, replay.log_records, tuple(salvage.dropped))
 
@@ -332,7 +234,7 @@ def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int
     return apply(version, job.edit)
 
 
-def _clear_away(salvage: Salvage, log_number: int, manifest_number: int) -> None:
+def _clear_away(salvage: Salvage, manifest_number: int) -> None:
     """What is not in the new store goes to lost/. The new store is durable by now."""
     fs, path = salvage.fs, salvage.directory
     names = salvage.lost + [manifest_name(number) for number in salvage.listing.manifests if number != manifest_number]

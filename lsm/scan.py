@@ -50,7 +50,7 @@ class Scan(Iterator[tuple[bytes, bytes]]):
         self._hold = hold
         self._pairs = _flatten(windows, hold)
 
-    def __iter__(self) -> Pairs:  # type: ignore[override]
+    def __iter__(self) -> Pairs:
         """The generator itself: a `for` loop then pays for no Python call an entry."""
         return self._pairs
 

@@ -329,6 +329,13 @@ class World(Protocol):
         """Time, tasks and locks."""
         ...
 
+    def device_bytes_written(self) -> int | None:
+        """Bytes that this process asked the device to write so far; None where nobody counts them.
+
+        On Linux the kernel's `write_bytes` of the process: pages when they become dirty, whoever wrote them.
+        """
+        ...
+
 
 def default_world() -> World:
     """The real disk and real threads.
