@@ -180,21 +180,21 @@ def _json_rows(path: str, texts: Iterator[str], how: Reading) -> Iterator[Row]:
         if not text.strip():
             continue
         try:
-            record = json.loads(text)
+            record = json.loads(text.rstrip())
             if not isinstance(record, dict):
                 raise ValueError(f"expected an object, found {_compact(record)[:40]}")
             key = _json_key(record, how.key or "key")
             value = _json_value(record, how.value)
         except json.JSONDecodeError as error:
             raise InputError(path, line, f"not JSON: {error.msg} (column {error.colno})") from None
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(path, line, str(error)) from None
         yield Row(line, "put", key, value)
 
 
 def _json_key(record: dict[str, Any], name: str) -> bytes:
     if name + "_hex" in record:
-        return bytes.fromhex(record.pop(name + "_hex"))
+        return _hex_bytes(record.pop(name + "_hex"))
     if name not in record:
         raise ValueError(f"there is no field {name!r}; there are {', '.join(record)}")
     key = record.pop(name)
@@ -209,10 +209,17 @@ def _json_value(record: dict[str, Any], name: str | None) -> bytes:
         return _compact(record).encode()
     name = name or "value"
     if name + "_hex" in record:
-        return bytes.fromhex(record[name + "_hex"])
+        return _hex_bytes(record[name + "_hex"])
     if name not in record:
         raise ValueError(f"there is no field {name!r}; there are {', '.join(record)}")
     return _json_bytes(record[name])
+
+
+def _hex_bytes(value: Any) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"expected hex digits, found {_compact(value)[:40]}") from None
 
 
 def _json_bytes(value: Any) -> bytes:

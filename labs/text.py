@@ -4,7 +4,7 @@ r"""Keys and values on a terminal: bytes as text that a person can read, and tha
     b"\xff\x00A"        \xff\x00A     what is not UTF-8, and control characters, as \xNN
     b"C:\\new"          C:\\new       a backslash is doubled
 
-Invariants:
+`encode_text(data)` is the text, `decode_text(text)` the way back. Invariants:
 1. `decode_text(encode_text(data)) == data` for all bytes.
 2. The text holds no control characters: one key is one line, a tab can stand between key and value,
    and no stored bytes can drive a terminal.
@@ -23,13 +23,8 @@ from lsm.errors import InvalidArgument
 _ESCAPE = re.compile(rb"\\(\\|x[0-9a-fA-F]{2})")
 
 
-def encode_text(data: bytes) -> str:
-    r"""Bytes as one line of text.
-
-    >>> print(encode_text("café\t".encode() + b"\xff"))
-    café\x09\xff
-    """
-    return printable(data)
+encode_text = printable
+"""Bytes as one line of text, as the engine itself shows them."""
 
 
 def decode_text(text: str) -> bytes:
