@@ -23,7 +23,7 @@ merge after the snapshots' release drops it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress, islice
+from itertools import islice
 from operator import eq
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm.entry import DELETE, KIND_BITS, KIND_MASK, Columns
-from lsm.merge import distinct
+from lsm.merge import chosen, distinct
 
 if TYPE_CHECKING:
     from lsm.key_ranges import KeyRanges
@@ -58,10 +58,7 @@ def collect(columns: Columns, deletes: RangeDeletes, snapshots: Sequence[int], o
         keep[lo:hi] &= ~_covered(sequences[lo:hi], stripes[lo:hi], covering, borders)
     if not all(values):
         _drop_tombstones(keep, same_key, (packed & np.uint64(KIND_MASK)) == DELETE, keys, older)
-    if keep.all():
-        return columns
-    chosen = keep.tolist()
-    return Columns(list(compress(keys, chosen)), list(compress(tags, chosen)), list(compress(values, chosen)))
+    return columns if keep.all() else chosen(columns, keep.tolist())
 
 
 def _covered(sequences: Numbers, stripes: npt.NDArray[np.intp], covering: tuple[int, ...], borders: Numbers) -> Mask:

@@ -84,8 +84,7 @@ def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[lis
         return [], []
     tag_max = read_tag(sequence)
     if max(tags) > tag_max:
-        seen = [tag <= tag_max for tag in tags]
-        keys, tags, values = list(compress(keys, seen)), list(compress(tags, seen)), list(compress(values, seen))
+        keys, tags, values = chosen(columns, (tag <= tag_max for tag in tags))
     spans = [] if deletes.is_empty else list(deletes.spans(keys))
     unique = distinct(keys)
     if unique and not spans and all(values):
@@ -108,6 +107,19 @@ def distinct(keys: list[bytes]) -> bool:
     return not any(map(eq, keys, islice(keys, 1, None)))
 
 
+def part_of(columns: Columns, lo: int, hi: int) -> Columns:
+    """The entries [lo, hi); all of them are not copied."""
+    keys, tags, values = columns
+    return columns if hi - lo == len(keys) else Columns(keys[lo:hi], tags[lo:hi], values[lo:hi])
+
+
+def chosen(columns: Columns, keep: Iterable[bool]) -> Columns:
+    """The entries whose place in `keep` is true."""
+    selectors = list(keep)
+    keys, tags, values = columns
+    return Columns(list(compress(keys, selectors)), list(compress(tags, selectors)), list(compress(values, selectors)))
+
+
 class _Ahead:
     """One source and what has been read of it and not yet taken: `keys[lo:hi]` and so on."""
 
@@ -122,7 +134,7 @@ class _Ahead:
         unread = self.hi - self.lo
         if unread >= entries or self.done:
             return
-        parts = [self._cut(self.lo, self.hi)] if unread else []
+        parts = [part_of(self.columns, self.lo, self.hi)] if unread else []
         bytes_read = 0
         while unread < entries and (bytes_read < WINDOW_BYTES or not unread):
             block = next(self.source, None)
@@ -146,16 +158,10 @@ class _Ahead:
         """Cut off what lies before `bound`."""
         lo = self.lo
         self.lo = self.hi if bound is None else bisect_left(self.columns.keys, bound, lo, self.hi)
-        return self._cut(lo, self.lo)
+        return part_of(self.columns, lo, self.lo)
 
     def _in_key_order(self, parts: list[Columns]) -> list[Columns]:
         return parts
-
-    def _cut(self, lo: int, hi: int) -> Columns:
-        keys, tags, values = self.columns
-        if hi - lo == len(keys):
-            return self.columns
-        return Columns(keys[lo:hi], tags[lo:hi], values[lo:hi])
 
 
 class _Behind(_Ahead):
@@ -169,7 +175,7 @@ class _Behind(_Ahead):
     def take(self, bound: bytes | None) -> Columns:
         hi = self.hi
         self.hi = self.lo if bound is None else bisect_right(self.columns.keys, bound, self.lo, hi)
-        return self._cut(self.hi, hi)
+        return part_of(self.columns, self.hi, hi)
 
     def _in_key_order(self, parts: list[Columns]) -> list[Columns]:
         return parts[::-1]
