@@ -120,7 +120,7 @@ def test_json_lines_take_other_fields_and_hex() -> None:
 @pytest.mark.parametrize(
     ("content", "line", "reason"),
     [
-        ('{"key": "a", "value": 1}\n{"key": \n', 2, "not JSON: Expecting value (column 9)"),
+        ('{"key": "a", "value": 1}\n{"key": \n', 2, "not JSON: Expecting value (column 8)"),
         ('{"key": "a"}\n\n[1]\n', 3, "expected an object, found [1]"),
         ('{"name": "a"}\n', 1, "there is no field 'key'; there are name"),
         ('{"key": null}\n', 1, "the key must be text or a number, found null"),
