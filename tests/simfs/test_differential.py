@@ -61,7 +61,8 @@ def outcome(side: Side, call: Callable[[Side], Any]) -> tuple[Any, ...]:
         return "returned", call(side)
     except OSError as error:
         names = error.filename, error.filename2
-        assert isinstance(error.filename, str), f"{error!r} names no file"  # noqa: PT017
+        if not isinstance(error.filename, str):
+            raise AssertionError(f"{error!r} names no file") from error
         return "raised", type(error), error.errno, *(name and name.removeprefix(side.root) for name in names)
     except ValueError:
         return "raised", ValueError
