@@ -91,6 +91,7 @@ def prober(data: bytes) -> Callable[[bytes], bool]:
     """
     if len(data) < _HEAD.size:
         raise ValueError(f"filter: expected {_HEAD.size} bytes of header, found {len(data)}")
+    count: int
     first_bits, second_bits, count = _HEAD.unpack_from(data)
     if not (0 < first_bits <= _MASK_BITS_MAX and 0 < second_bits <= _MASK_BITS_MAX and count):
         raise ValueError(f"filter: impossible parameters {first_bits}, {second_bits} bits, {count} blocks")
