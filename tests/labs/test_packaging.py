@@ -77,10 +77,6 @@ def test_the_wheel_installs_into_a_fresh_environment_and_runs(tmp_path: Path) ->
         subprocess.run([script, *arguments], cwd=tmp_path, check=True)
     got = subprocess.run([script, "db", store, "get", "a"], cwd=tmp_path, check=True, capture_output=True)
     assert got.stdout == b"1\n"
-    where = subprocess.run(
-        [python, "-c", "import labs, lsm; print(labs.__file__, lsm.__file__)"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
+    which = [python, "-c", "import labs, lsm; print(labs.__file__, lsm.__file__)"]
+    where = subprocess.run(which, cwd=tmp_path, check=True, capture_output=True)
     assert where.stdout.count(bytes(site)) == 2
