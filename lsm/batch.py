@@ -136,6 +136,11 @@ def encode_ops(first_sequence: int, ops: Sequence[Op]) -> bytes:
 def decode_ops(payload: bytes) -> tuple[int, list[Op]]:
     """First sequence and ops of a payload. Raises `ValueError` saying what does not fit."""
     size = len(payload)
+    if size >= _SINGLE.size:  # most records are one put
+        first, count, kind, key_length, value_length = _SINGLE.unpack_from(payload)
+        middle = _SINGLE.size + key_length
+        if count == 1 and kind == VALUE and middle + value_length == size and first <= MAX_SEQUENCE:
+            return first, [(VALUE, payload[_SINGLE.size : middle], payload[middle:])]
     if size < _HEAD.size:
         raise ValueError(f"batch of {size} bytes: its head alone has {_HEAD.size}")
     first, count = _HEAD.unpack_from(payload)
@@ -169,4 +174,4 @@ def _check_kind(kind: int, key: bytes, value: bytes) -> None:
     if kind == DELETE and value:
         raise ValueError(f"a delete carries a value of {len(value)} bytes")
     if kind == RANGE_DELETE and key >= value:
-        raise ValueError(f"a range delete from {key!r} to {value!r} covers nothing")
+        raise ValueError(f"range delete: {key!r} to {value!r} covers nothing")

@@ -16,8 +16,7 @@ Reading goes record by record until one does not fit. What is behind it decides 
 
 Invariants:
 1. In every mode but skip_corrupted the records returned are a prefix of those written; there, a subsequence.
-2. The search for the next valid record costs time in proportion to the file: array operations (NumPy) leave only
-   the offsets whose length and attested offset are plausible, and the lengths that are checksummed are bounded.
+2. Reading costs time in proportion to the file, whatever is in it (see `lsm.resync`).
 3. A file of another kind, of a newer format version or of another number is `Corruption` in every mode.
    A head that is damaged is judged as a record is; its number is known from the file's name.
 4. Nothing here writes.
@@ -33,8 +32,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-import numpy as np
-
 from lsm.errors import Corruption
 from lsm.filenames import parse_name
 from lsm.framing import (
@@ -47,9 +44,9 @@ from lsm.framing import (
     decode_header,
     seed_base,
 )
+from lsm.resync import Resync
 from simfs.api import Filesystem
 
-SEARCH_CHUNK_BYTES = 1 << 18
 _MASK = 0xFFFF_FFFF
 
 
@@ -115,25 +112,26 @@ class _Scanner:
     def run(self, expect_number: int | None) -> Scan:
         parsed = parse_name(self.path.rpartition("/")[2])
         number = (parsed.number if parsed else 0) if expect_number is None else expect_number
-        first_sequence = offset = 0
+        header: Header | None = None
         try:
             header = decode_header(self.data)
+            number = header.number if expect_number is None else number
         except ValueError as error:
             reason = str(error)
-            self.base = seed_base(self.magic, number)
-        else:
-            number = header.number if expect_number is None else number
-            self.base = seed_base(self.magic, number)
+        base = seed_base(self.magic, number)
+        self.resync = Resync(self.data, base)
+        offset = 0
+        if header is not None:
             self._check_header(header, number)
-            first_sequence = header.first_sequence
-            offset, reason = read_records(self.data, HEADER_BYTES, self.base, self.records)
+            offset, reason = read_records(self.data, HEADER_BYTES, base, self.records)
         while reason:
             resumed = self._judge(offset, reason)
             if resumed is None:
                 break
-            offset, reason = read_records(self.data, resumed, self.base, self.records)
+            offset, reason = read_records(self.data, resumed, base, self.records)
         attested = max((record.attested for record in self.records), default=0)
         status = "torn" if reason else "clean"
+        first_sequence = header.first_sequence if header is not None else 0
         return Scan(self.path, number, first_sequence, self.records, status, offset, reason, self.damages, attested)
 
     def _check_header(self, header: Header, number: int) -> None:
@@ -155,12 +153,12 @@ class _Scanner:
             raise self._corruption(offset, reason)
         resumed = None
         if self.mode == "tolerate_torn_tail":
-            witness = find_record(self.data, start, self.base, offset + 1)
+            witness = self.resync.find(start, offset + 1)
             if witness is not None:
                 attested = RECORD_HEAD.unpack_from(self.data, witness)[2]
                 raise self._corruption(offset, f"{reason}; the record at {witness} attests {attested} durable bytes")
         elif self.mode == "skip_corrupted":
-            resumed = find_record(self.data, start, self.base, 0)
+            resumed = self.resync.find(start, 0)
         if offset == 0 and resumed is None and _looks_foreign(self.data, self.magic):
             raise Corruption(self.path, 0, f"foreign file: expected magic {self.magic!r}, found {self.data[:8]!r}")
         dropped = left if resumed is None else resumed - offset
@@ -217,32 +215,3 @@ def _explain(data: bytes, offset: int, base: int) -> str:
         return f"record attests {attested} durable bytes, beyond its own offset"
     computed = crc32(memoryview(data)[offset + 4 : start + length], (base + offset) & _MASK)
     return f"record checksum: expected 0x{crc:08x}, found 0x{computed:08x}"
-
-
-def find_record(data: bytes, start: int, base: int, attests_min: int) -> int | None:
-    """The offset of the first valid record at or after `start` that attests at least `attests_min`."""
-    size = len(data)
-    last = size - RECORD_HEAD_BYTES
-    for chunk in range(start, last + 1, SEARCH_CHUNK_BYTES):
-        for offset in _plausible(data, chunk, min(chunk + SEARCH_CHUNK_BYTES, last + 1), attests_min):
-            crc, length, _ = RECORD_HEAD.unpack_from(data, offset)
-            end = offset + RECORD_HEAD_BYTES + length
-            if crc32(memoryview(data)[offset + 4 : end], (base + offset) & _MASK) == crc:
-                return offset
-    return None
-
-
-def _plausible(data: bytes, start: int, stop: int, attests_min: int) -> list[int]:
-    """Offsets in [start, stop) where a record head might stand: its fields fit the file and are not all zero.
-
-    The fields stand at every byte, so each is one strided array over the file's bytes, read unaligned.
-    """
-    count = stop - start
-    offsets = np.arange(start, stop, dtype=np.int64)
-    crcs = np.ndarray((count,), "<u4", data, start, (1,))
-    lengths = np.ndarray((count,), "<u4", data, start + 4, (1,))
-    attested = np.ndarray((count,), "<u8", data, start + 8, (1,))
-    room = len(data) - RECORD_HEAD_BYTES - offsets
-    fits = (lengths <= room) & (attested <= offsets.view(np.uint64)) & (attested >= np.uint64(attests_min))
-    found: list[int] = (np.flatnonzero(fits & ((crcs | lengths) != 0)) + start).tolist()
-    return found
