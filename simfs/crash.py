@@ -250,7 +250,8 @@ class ContentFold:
                 if sector * SECTOR_BYTES < size:
                     self.held[sector] = [(offset, data) for offset, data in cut if data]
         first = size // SECTOR_BYTES
-        for sector in range(first, (len(self.disk) - 1) // SECTOR_BYTES + 1):
+        past = -(-len(self.disk) // SECTOR_BYTES) if size < len(self.disk) else first
+        for sector in range(first, past):
             low, high = max(size, sector * SECTOR_BYTES), min(len(self.disk), (sector + 1) * SECTOR_BYTES)
             zeros = bytes(high - low)
             if self.choice.survives(step, 1 + sector - first):
@@ -340,6 +341,15 @@ class DirectoryState:
         """All names that are visible are durable."""
         self.durable = dict(self.visible)
         self.pending = []
+
+    def sync_name(self, name: str, to: int) -> None:
+        """What became of this one name up to and including step `to` is durable."""
+        waiting, self.pending = self.pending, []
+        for change in waiting:
+            if change.name == name and change.step.number <= to:
+                change.apply(self.durable)
+            else:
+                self.pending.append(change)
 
     def names(self, choice: Choice) -> dict[str, int]:
         """What is left of the folder."""
@@ -457,15 +467,12 @@ class CrashReplay:
             self._finish_move(move)
 
     def _finish_move(self, move: Step) -> None:
-        """Rule 6: when one end of a folder's move became durable, so does the other end."""
+        """Rule 6: when one end of a folder's move became durable, so does its other end, with that name's past."""
         record = move.record
         assert isinstance(record, Rename)
         if record.inode in self._directories:
-            for number in (record.directory, record.target_directory):
-                other = self._directories[number]
-                for change in [change for change in other.pending if change.step == move]:
-                    change.apply(other.durable)
-                    other.pending.remove(change)
+            for number, name in (record.directory, record.name), (record.target_directory, record.target_name):
+                self._directories[number].sync_name(name, move.number)
 
 
 # Each method takes just the records that it is listed for, which this dict cannot say in types.

@@ -39,7 +39,6 @@ PYFAKEFS_REASONS = {
     ("link", errno.ENOTDIR, errno.EPERM),
     ("create", errno.EEXIST, errno.EISDIR),
     ("rename", errno.EINVAL, errno.ENOTDIR),
-    ("rename", errno.ENOENT, errno.ENOTDIR),
     ("rename", errno.EISDIR, errno.ENOTEMPTY),
 }
 """(operation, errno on Linux, errno on pyfakefs)."""
