@@ -54,7 +54,7 @@ class RangeDeletes:
         """What of it lies in [start, end); an `end` of None is no bound."""
         first = bisect_right(self.ends, start)
         last = len(self.starts) if end is None else bisect_left(self.starts, end)
-        if first >= last:
+        if first >= last or (end is not None and start >= end):
             return RangeDeletes()
         starts, ends = list(self.starts[first:last]), list(self.ends[first:last])
         starts[0] = max(starts[0], start)

@@ -222,11 +222,19 @@ def _from_level(case: _Case) -> Plan | None:
         upper: Sequence[TableMeta] = (table,)
         lower = case.below(table.start, table.end)
         if case.idle([*upper, *lower]):
-            reason = f"level {case.level} at {case.score:.2f} of its target; {why}"
             if case.movable(table):
-                return case.move(_neighbours_to_move(case, table), f"{reason}; overlaps nothing")
-            return case.merge(_widened(case, upper, lower), lower, reason)
+                return case.move(
+                    _neighbours_to_move(case, table), f"{_state_of(case)}; {table.number} overlaps nothing"
+                )
+            return case.merge(_widened(case, upper, lower), lower, f"{_state_of(case)}; {table.number} {why}")
     return None
+
+
+def _state_of(case: _Case) -> str:
+    """Why the level is due, in words."""
+    size, limit = total_bytes(case.version.levels[case.level]), case.targets.limits[case.level]
+    surplus = case.level <= case.targets.drained
+    return f"level {case.level} is superfluous" if surplus else f"level {case.level} holds {size} bytes of {limit}"
 
 
 def _candidates(case: _Case) -> Iterator[tuple[TableMeta, str]]:
@@ -237,17 +245,16 @@ def _candidates(case: _Case) -> Iterator[tuple[TableMeta, str]]:
             cursor = case.state.cursors.get(case.level, b"")
             ahead = [table for table in tables if table.start >= cursor]
             passed = [table for table in tables if table.start < cursor]
-            return ((table, f"the next from {cursor!r}") for table in ahead + passed)
+            return ((table, f"is the next from {cursor!r}") for table in ahead + passed)
         case "oldest_first":
-            return ((table, "its oldest data") for table in sorted(tables, key=lambda table: table.seq_max))
+            return ((table, "has the oldest data") for table in sorted(tables, key=lambda table: table.seq_max))
         case "largest_first":
-            return ((table, "its largest table") for table in sorted(tables, key=lambda table: -table.size_bytes))
+            return ((table, "is the largest") for table in sorted(tables, key=lambda table: -table.size_bytes))
         case _:
             met = _overlap_bytes(tables, levels_at(case.version, case.output))
             order = sorted(range(len(tables)), key=lambda i: met[i] * 1024 // max(tables[i].size_bytes, 1))
             return (
-                (tables[i], f"meets {met[i]} bytes with {tables[i].size_bytes} of its own, the least ratio")
-                for i in order
+                (tables[i], f"meets the least: {met[i]} bytes with {tables[i].size_bytes} of its own") for i in order
             )
 
 
