@@ -103,7 +103,8 @@ class PosixCalls:
         for name in ("lseek", "read", *taken):
             if getattr(module, name, None) is getattr(posix, name, module):
                 raise ValueError(f"{module!r} does not fake {name!r}: the call would reach the real disk")
-        taken["ftruncate"] = _cut_or_extend(module)
+        taken["write"] = _write_what_fits(module)
+        taken["ftruncate"] = _cut_or_extend(module, taken["write"])
         return cls(
             platform="linux",
             direct_flag=0,
@@ -127,15 +128,32 @@ def _seek_and_read(module: Any) -> Callable[[int, int, int], bytes]:
     return pread
 
 
-def _cut_or_extend(module: Any) -> Callable[[int, int], None]:
+def _write_what_fits(module: Any) -> Callable[[int, Buffer], int]:
+    """`write` that is short on a full disk: pyfakefs 6.3 would refuse the whole and spoil the descriptor."""
+    filesystem = getattr(module, "filesystem", None)
+
+    def write(fd: int, data: Buffer) -> int:
+        if filesystem is not None:
+            free = filesystem.get_disk_usage().free
+            if 0 < free < len(data):
+                return int(module.write(fd, bytes(data)[:free]))
+            if free == 0 < len(data):
+                module.fstat(fd)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return int(module.write(fd, data))
+
+    return write
+
+
+def _cut_or_extend(module: Any, write: Callable[[int, Buffer], int]) -> Callable[[int, int], None]:
     """`ftruncate` that grows a file by appending zeros: pyfakefs 6.3 grows an empty file in size only."""
 
     def ftruncate(fd: int, size: int) -> None:
         grown = size - module.fstat(fd).st_size
-        if grown > 0:
-            module.write(fd, bytes(grown))
-        else:
+        if grown <= 0:
             module.ftruncate(fd, size)
+        elif write(fd, bytes(grown)) < grown:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     return ftruncate
 
