@@ -5,8 +5,12 @@
     tiles         [b""───────e)[e────────k)[k───────∞)
     range delete        [c─────────────────l)         clipped to the tiles: [c, e) [e, k) [k, l)
 
-Outputs are cut when they reach their target size, and before they overlap too much of the level below,
-where a later compaction would have to rewrite all of it.
+Where outputs are cut:
+a. before they overlap too much of the level below: a later compaction would have to rewrite all of it;
+b. where a table of the level below begins, once they have `ALIGN_FROM` of their target size. Then tables of
+   two levels end at the same keys, and a compaction rewrites less that it only touches: a fifth less in all
+   for random writes, as in RocksDB, which may let a file grow to twice its target for it;
+c. at their target size; at twice that while a table of the level below is still to come.
 
 Invariants:
 1. All versions of a key are in one output: a cut lies between two keys.
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from lsm.version import TableMeta, Version
     from simfs.api import Filesystem
 
+ALIGN_FROM = 0.7  # of the target size; lower aligns more, and makes more and smaller tables
 SAMPLE = 16  # entries looked at to guess how many fit
 
 
@@ -121,12 +126,12 @@ class OutputWriter:
         self.outputs = []
 
     def _enter_grandparent(self) -> None:
-        """The stream reaches the next grandparent: cut before it if that would be too many."""
+        """The stream reaches the next grandparent: cut before it if that would be too many, or fits well."""
         grandparent = self._grandparents[self._entered]
         empty = self._builder is None and self._deletes.clip(self._tile_start, grandparent.start).is_empty
         if empty:
             self._overlap_bytes = 0
-        elif self._overlap_bytes + grandparent.size_bytes > self._max_overlap_bytes:
+        elif self._overlap_bytes + grandparent.size_bytes > self._max_overlap_bytes or self._nearly_full():
             self._cut(grandparent.start)
         self._overlap_bytes += grandparent.size_bytes
         self._entered += 1
@@ -146,11 +151,16 @@ class OutputWriter:
             builder.add(part_of(window, lo, end))
             lo = end
 
+    def _nearly_full(self) -> bool:
+        size = 0 if self._builder is None else self._builder.size_estimate
+        return 0 < ALIGN_FROM * self._target_bytes <= size
+
     def _room(self) -> int:
         """Bytes until the output is full."""
         if not self._target_bytes:
             return 1
-        return self._target_bytes - (self._builder.size_estimate if self._builder is not None else 0)
+        limit = self._target_bytes * (2 if self._entered < len(self._grandparents) else 1)
+        return limit - (0 if self._builder is None else self._builder.size_estimate)
 
     def _current_overlap(self, key: bytes) -> int:
         """Bytes of the grandparent that holds `key`, where a new output begins."""

@@ -247,9 +247,15 @@ def _candidates(case: _Case) -> Iterator[tuple[TableMeta, str]]:
             passed = [table for table in tables if table.start < cursor]
             return ((table, f"is the next from {cursor!r}") for table in ahead + passed)
         case "oldest_first":
-            return ((table, "has the oldest data") for table in sorted(tables, key=lambda table: table.seq_max))
+            return (
+                (table, "has the oldest data")
+                for table in sorted(tables, key=lambda table: (table.seq_max, table.number))
+            )
         case "largest_first":
-            return ((table, "is the largest") for table in sorted(tables, key=lambda table: -table.size_bytes))
+            return (
+                (table, "is the largest")
+                for table in sorted(tables, key=lambda table: (-table.size_bytes, table.number))
+            )
         case _:
             met = _overlap_bytes(tables, levels_at(case.version, case.output))
             order = sorted(range(len(tables)), key=lambda i: met[i] * 1024 // max(tables[i].size_bytes, 1))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lsm import merge
 from lsm.entry import DELETE, VALUE, Columns, RangeDelete, check_columns, make_tag
-from lsm.merge import heap_merge, merge_scan, merge_windows, visible
+from lsm.merge import heap_merge, merge_scan, merge_windows, part_of, visible
 from lsm.rangedel import fragment
 
 LONG = b"common/prefix/" * 6
@@ -30,7 +30,7 @@ def columns_of(rows: Rows) -> Columns:
 
 def blocks_of(rows: Rows, size: int) -> list[Columns]:
     columns = columns_of(rows)
-    return [Columns(*(list(column[i : i + size]) for column in columns)) for i in range(0, len(rows), size)]
+    return [part_of(columns, i, min(i + size, len(rows))) for i in range(0, len(rows), size)]
 
 
 @st.composite
