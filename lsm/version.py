@@ -89,6 +89,11 @@ class Version:
         """The first keys of each level's tables, for binary search (deeper levels only)."""
         return tuple([table.start for table in level] for level in self.levels)
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """File bytes of each level."""
+        return tuple(sum(table.size_bytes for table in level) for level in self.levels)
+
     def table_at(self, level: int, key: bytes) -> TableMeta | None:
         """The one table of a deeper level whose range holds `key`."""
         i = bisect_right(self.starts[level], key) - 1
@@ -109,7 +114,7 @@ class Version:
 
     def level_bytes(self, level: int) -> int:
         """Bytes of the level's files."""
-        return sum(table.size_bytes for table in self.levels[level])
+        return self.sizes[level]
 
     def check(self) -> None:
         """Assert invariants 1 to 3."""

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lsm.key_ranges import KeyRanges
-from lsm.picking.plan import PickState, Plan, fits_level0, hull, levels_at, levels_of, total_bytes
+from lsm.picking.plan import PickState, Plan, fits_level0, hull, levels_at, overlapping, sizes_of, total_bytes
 from lsm.picking.targets import Targets, level_targets, max_compaction_bytes, target_file_size
 from lsm.version import TableMeta, Version
 
@@ -63,12 +63,15 @@ class LeveledPicker:
 
 def level_scores(version: Version, options: Options, targets: Targets, busy: frozenset[int]) -> list[float]:
     """Per level, how urgent a compaction out of it is; after `ComputeCompactionScore`."""
-    levels = levels_of(version, options)
-    idle = [[table for table in level if table.number not in busy] for level in levels]
-    scores = [_level0_score(idle[0], levels, options, targets)]
-    coming_down = total_bytes(levels[0])
-    for level in range(1, len(levels) - 1):
-        size, limit = total_bytes(idle[level]), targets.limits[level]
+    sizes = sizes_of(version, options)
+    working = [0] * len(sizes)
+    for level, table in version.tables() if busy else ():
+        working[level] += table.size_bytes if table.number in busy else 0
+    idle_tables = sum(table.number not in busy for table in version.levels[0])
+    scores = [_level0_score(idle_tables, sizes[0] - working[0], sizes[targets.base_level], options, targets)]
+    coming_down = sizes[0]
+    for level in range(1, len(sizes) - 1):
+        size, limit = sizes[level] - working[level], targets.limits[level]
         score = size / limit
         if options.level_compaction_dynamic_level_bytes:
             if size >= limit:
@@ -76,20 +79,20 @@ def level_scores(version: Version, options: Options, targets: Targets, busy: fro
             if size and level <= targets.drained:
                 score = max(score, SCALE * (1.001 + 0.001 * (targets.drained - level)))
         scores.append(score)
-        coming_down += max(0, total_bytes(levels[level]) - limit)
+        coming_down += max(0, sizes[level] - limit)
     return [*scores, 0.0]
 
 
-def _level0_score(idle: list[TableMeta], levels: Sequence[Tables], options: Options, targets: Targets) -> float:
-    size = total_bytes(idle)
-    score = len(idle) / options.level0_file_num_compaction_trigger
+def _level0_score(tables: int, size: int, base_size: int, options: Options, targets: Targets) -> float:
+    """From the idle `tables` of level 0, their bytes, and the bytes of the base level."""
+    score = tables / options.level0_file_num_compaction_trigger
     if not options.level_compaction_dynamic_level_bytes:
         return max(score, size / options.max_bytes_for_level_base)
     if size >= options.max_bytes_for_level_base:
         score = max(score, 1.01)
     limit = targets.limits[targets.base_level]
     if size > limit:
-        score = max(score, size / max(total_bytes(levels[targets.base_level]), limit))
+        score = max(score, size / max(base_size, limit))
     return score * SCALE if score > 1 else score
 
 
@@ -144,21 +147,6 @@ class _Case:
         """Where the level's next round-robin compaction starts."""
         robin = self.level > 0 and self.options.compaction_pri == "round_robin"
         return (self.level, end) if robin else None
-
-
-def overlapping(version: Version, level: int, start: bytes, end: bytes) -> Tables:
-    """The tables of a deeper level that share a key with [start, end): one run of them, by bisection."""
-    tables = levels_at(version, level)
-    first, last = 0, len(tables)
-    while first < last:  # the first table that ends after `start`
-        middle = (first + last) // 2
-        if tables[middle].end > start:
-            last = middle
-        else:
-            first = middle + 1
-    while last < len(tables) and tables[last].start < end:
-        last += 1
-    return tables[first:last]
 
 
 def _from_level0(case: _Case) -> Plan | None:
@@ -232,7 +220,7 @@ def _from_level(case: _Case) -> Plan | None:
 
 def _state_of(case: _Case) -> str:
     """Why the level is due, in words."""
-    size, limit = total_bytes(case.version.levels[case.level]), case.targets.limits[case.level]
+    size, limit = case.version.sizes[case.level], case.targets.limits[case.level]
     surplus = case.level <= case.targets.drained
     return f"level {case.level} is superfluous" if surplus else f"level {case.level} holds {size} bytes of {limit}"
 

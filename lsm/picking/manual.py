@@ -15,8 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lsm.picking.leveled import overlapping
-from lsm.picking.plan import Plan, hull, levels_of
+from lsm.picking.plan import Plan, hull, levels_of, overlapping
 from lsm.picking.targets import level_targets, max_compaction_bytes, target_file_size
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from lsm.key_ranges import KeyRanges
 from lsm.version import TableMeta, Version
 
 if TYPE_CHECKING:
@@ -87,6 +86,26 @@ def levels_of(version: Version, options: Options) -> tuple[tuple[TableMeta, ...]
     return version.levels + ((),) * (options.num_levels - len(version.levels))
 
 
+def sizes_of(version: Version, options: Options) -> tuple[int, ...]:
+    """File bytes of each of `levels_of`."""
+    return version.sizes + (0,) * (options.num_levels - len(version.levels))
+
+
+def overlapping(version: Version, level: int, start: bytes, end: bytes) -> tuple[TableMeta, ...]:
+    """The tables of a deeper level that share a key with [start, end): one run of them, by bisection."""
+    tables = levels_at(version, level)
+    first, last = 0, len(tables)
+    while first < last:  # the first table that ends after `start`
+        middle = (first + last) // 2
+        if tables[middle].end > start:
+            last = middle
+        else:
+            first = middle + 1
+    while last < len(tables) and tables[last].start < end:
+        last += 1
+    return tables[first:last]
+
+
 def total_bytes(tables: tuple[TableMeta, ...] | list[TableMeta]) -> int:
     """File bytes of some tables."""
     return sum(table.size_bytes for table in tables)
@@ -112,55 +131,51 @@ def fits_level0(version: Version, inputs: list[TableMeta]) -> bool:
 def older_tables(version: Version, plan: Plan) -> Iterator[TableMeta]:
     """The tables outside the plan that may hold older versions of its keys.
 
-    These are all that lie deeper than the shallowest input, and those of level 0 that are older than
-    the newest input there. (A table of the output level that stays shares no key with the inputs, but
-    to count it costs nothing.)
+    Of those that overlap its hull these are all that lie deeper than the shallowest input, and those of
+    level 0 that are older than the newest input there. (A table of the output level that stays shares no
+    key with the inputs, but to count it costs nothing.)
     """
-    numbers = {table.number for _, table in plan.inputs}
-    shallowest = min(level for level, _ in plan.inputs)
+    tables = [table for _, table in plan.inputs]
+    numbers = {table.number for table in tables}
+    start, end = hull(tables)
     newest = max((table.seq_max for level, table in plan.inputs if level == 0), default=-1)
-    for level, table in version.tables():
-        if table.number not in numbers and (level > shallowest or (level == 0 and table.seq_min <= newest)):
+    for table in version.levels[0]:
+        if table.number not in numbers and table.seq_min <= newest and table.overlaps(start, end):
             yield table
+    for level in range(1 + min(level for level, _ in plan.inputs), len(version.levels)):
+        yield from (table for table in overlapping(version, level, start, end) if table.number not in numbers)
 
 
 def check_plan(version: Version, plan: Plan) -> None:
     """Assert the four rules at the head of this module."""
-    numbers = [table.number for _, table in plan.inputs]
+    tables = [table for _, table in plan.inputs]
+    numbers = {table.number for table in tables}
     assert numbers, "a plan without inputs"
-    assert len(set(numbers)) == len(numbers), f"an input twice: {numbers}"
-    for level, table in plan.inputs:
-        assert table in levels_at(version, level), f"{table.number} is not in level {level}"
-        assert level <= plan.output_level or plan.output_level == 0, f"{table.number} would rise to {plan.output_level}"
-    stays = [(level, table) for level, table in version.tables() if table.number not in set(numbers)]
-    _check_passes(plan, stays)
-    if plan.output_level > 0:
-        _check_gaps(plan, [table for level, table in stays if level == plan.output_level])
-    else:
-        assert fits_level0(version, [table for _, table in plan.inputs]), "recency in level 0 is not contiguous"
-
-
-def _check_passes(plan: Plan, stays: list[tuple[int, TableMeta]]) -> None:
-    """Rule 2."""
+    assert len(numbers) == len(tables), f"an input twice: {sorted(numbers)}"
+    for level in sorted({level for level, _ in plan.inputs}):
+        assert level <= plan.output_level or plan.output_level == 0, f"level {level} would rise to {plan.output_level}"
+        missing = {table.number for at, table in plan.inputs if at == level}
+        missing -= {table.number for table in levels_at(version, level)}
+        assert not missing, f"not in level {level}: {sorted(missing)}"
     if plan.output_level == 0:
+        assert fits_level0(version, tables), "recency in level 0 is not contiguous"
         return
-    for level in range(plan.output_level):
-        passed = KeyRanges.of((table.start, table.end) for at, table in stays if level < at < plan.output_level)
-        going = [table for at, table in plan.inputs if at == level]
-        for table in going:
-            assert not passed.overlaps(table.start, table.end), f"table {table.number} passes an older one"
-        for top in (table for at, table in stays if at == 0 == level):
-            for table in going:
-                older = top.seq_min <= table.seq_max and top.overlaps(table.start, table.end)
-                assert not older, f"table {table.number} passes {top.number} of level 0, which is older"
-
-
-def _check_gaps(plan: Plan, stays: list[TableMeta]) -> None:
-    """Rule 3: a move needs a gap for each table, a merge one for the hull of them all."""
-    taken = KeyRanges.of((table.start, table.end) for table in stays)
-    pieces = sorted((table.start, table.end) for _, table in plan.inputs)
+    for level, table in plan.inputs:
+        for met in _passed(version, plan, level, table):
+            assert met.number in numbers, f"table {table.number} passes {met.number}, which is older"
+    pieces = sorted((table.start, table.end) for table in tables)
     if not plan.trivial_move:
-        pieces = [(pieces[0][0], max(end for _, end in pieces))]
+        pieces = [hull(tables)]
     for i, (start, end) in enumerate(pieces):
-        assert not taken.overlaps(start, end), f"an output over [{start!r}, {end!r}) meets a table that stays"
+        for met in overlapping(version, plan.output_level, start, end):
+            assert met.number in numbers, f"an output over [{start!r}, {end!r}) meets {met.number}, which stays"
         assert i == 0 or pieces[i - 1][1] <= start, "a move of tables that overlap"
+
+
+def _passed(version: Version, plan: Plan, level: int, table: TableMeta) -> Iterator[TableMeta]:
+    """What `table` passes on its way to the output level and must not leave behind (rule 2)."""
+    if level == 0:
+        tops = version.levels[0]
+        yield from (top for top in tops if top.seq_min <= table.seq_max and top.overlaps(table.start, table.end))
+    for between in range(level + 1, plan.output_level):
+        yield from overlapping(version, between, table.start, table.end)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lsm.picking.plan import levels_of, total_bytes
+from lsm.picking.plan import sizes_of
 
 if TYPE_CHECKING:
     from lsm.options import Options
@@ -36,7 +36,7 @@ class Targets:
 
 def level_targets(version: Version, options: Options) -> Targets:
     """The targets for a version."""
-    sizes = [total_bytes(level) for level in levels_of(version, options)]
+    sizes = sizes_of(version, options)
     if options.level_compaction_dynamic_level_bytes:
         return _dynamic(sizes, options)
     limits = [NO_LIMIT, options.max_bytes_for_level_base]
@@ -45,7 +45,7 @@ def level_targets(version: Version, options: Options) -> Targets:
     return Targets(1, tuple(limits))
 
 
-def _dynamic(sizes: list[int], options: Options) -> Targets:
+def _dynamic(sizes: tuple[int, ...], options: Options) -> Targets:
     last = len(sizes) - 1
     largest = max(sizes[1:])
     if not largest:

@@ -28,8 +28,7 @@ from hypothesis import strategies as st
 
 from lsm.options import Options
 from lsm.picking import PickState, Plan, make_picker, manual_plan
-from lsm.picking.leveled import overlapping
-from lsm.picking.plan import check_plan, hull, older_tables
+from lsm.picking.plan import check_plan, hull, older_tables, overlapping
 from lsm.picking.targets import level_targets
 from lsm.version import Edit, TableMeta, Version, apply
 
