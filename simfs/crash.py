@@ -39,327 +39,46 @@ keep: those are the persistence profiles, which are subsets of what is possible 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from simfs.api import SyncKind
-from simfs.memory import MemoryFilesystem
-from simfs.oplog import (
-    ROOT,
-    Append,
-    Create,
-    Link,
-    Mkdir,
-    Record,
-    Rename,
-    Rmdir,
-    Sync,
-    SyncDir,
-    Tree,
-    Truncate,
-    Unlink,
+from simfs.choice import (
+    ALL_KEPT,
+    LINK,
+    SIZE,
+    SYNCED_ONLY,
+    UNLINK_SOURCE,
+    UNLINK_TARGET,
+    Choice,
+    Chosen,
+    Fixed,
+    Step,
+    WorstCase,
 )
+from simfs.memory import MemoryFilesystem
+from simfs.oplog import ROOT, Append, Create, Link, Mkdir, Rename, Rmdir, Sync, SyncDir, Tree, Truncate, Unlink
+from simfs.survivors import DirectoryState, FileState, NameChange
+
+__all__ = [
+    "ALL_KEPT",
+    "LINK",
+    "SIZE",
+    "SYNCED_ONLY",
+    "UNLINK_SOURCE",
+    "UNLINK_TARGET",
+    "Choice",
+    "Chosen",
+    "CrashReplay",
+    "Failure",
+    "Fixed",
+    "Step",
+    "WorstCase",
+    "crash_image",
+]
 
 Failure: TypeAlias = Literal["kill", "os", "power"]
 """Death of the process, crash of the operating system, loss of power. The last two are one here: the
 worst case does not tell the operating system's cache from the device's."""
-
-SECTOR_BYTES = 512
-SIZE = LINK = 0
-UNLINK_SOURCE = 1
-UNLINK_TARGET = 2
-
-
-class Step(NamedTuple):
-    """A record, its number in the log, and which one it is among those of its path.
-
-    Draws are keyed by (`path`, `nth`), so that work on other paths moves none of them.
-    """
-
-    number: int
-    path: str
-    nth: int
-    record: Record
-
-
-class Choice(Protocol):
-    """Which parts of the pending steps survive."""
-
-    def survives(self, step: Step, part: int) -> bool:
-        """Whether this part reached the device. The answer depends on the arguments alone."""
-        ...
-
-    def filler(self, step: Step, size: int) -> bytes:
-        """What is read where the size of an append survived and its data did not."""
-        ...
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """One answer to every question."""
-
-    kept: bool
-
-    def survives(self, step: Step, part: int) -> bool:  # noqa: ARG002
-        """`kept`."""
-        return self.kept
-
-    def filler(self, step: Step, size: int) -> bytes:  # noqa: ARG002
-        """Zeros."""
-        return bytes(size)
-
-
-SYNCED_ONLY = Fixed(False)
-"""Everything synced survives, nothing else."""
-
-ALL_KEPT = Fixed(True)
-"""Everything survives, synced or not."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Exactly the named (step number, part) pairs survive: for golden tests and for enumeration."""
-
-    parts: frozenset[tuple[int, int]]
-    garbage: bytes = b"\0"
-
-    def survives(self, step: Step, part: int) -> bool:
-        """Whether the pair is named."""
-        return (step.number, part) in self.parts
-
-    def filler(self, step: Step, size: int) -> bytes:  # noqa: ARG002
-        """`garbage`, repeated."""
-        return (self.garbage * (size // len(self.garbage) + 1))[:size]
-
-
-@dataclass(frozen=True)
-class WorstCase:
-    """A seeded draw from everything that the worst-case profile allows.
-
-    Each path is mostly lost, half lost, or mostly kept (one draw per path), so that states near "all" and
-    "nothing" occur in long logs too; each part is then drawn by itself with these odds.
-    """
-
-    seed: int
-    _lots: dict[tuple[str, int, int], bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def _lot(self, path: str, nth: int, block: int) -> bytes:
-        """64 random bytes for this purpose."""
-        key = path, nth, block
-        lot = self._lots.get(key)
-        if lot is None:
-            text = f"{self.seed}\0{path}\0{nth}\0{block}"
-            lot = self._lots[key] = blake2b(text.encode("utf-8", "surrogateescape"), digest_size=64).digest()
-        return lot
-
-    def survives(self, step: Step, part: int) -> bool:
-        """One byte of the step's lot, against the odds of its path."""
-        odds = (32, 128, 224)[self._lot(step.path, 0, 0)[0] % 3]
-        return self._lot(step.path, step.nth, part // 64)[part % 64] < odds
-
-    def filler(self, step: Step, size: int) -> bytes:
-        """Zeros, or garbage."""
-        lot = self._lot(step.path, step.nth, -1)
-        return bytes(size) if lot[0] % 2 else (lot * (size // 64 + 1))[:size]
-
-
-class Content:
-    """A file's bytes while records are applied; `frozen` is shared by all images in between."""
-
-    __slots__ = ("_frozen", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = bytearray(data)
-        self._frozen: bytes | None = data
-
-    def apply(self, record: Append | Truncate) -> None:
-        """As the page cache sees it."""
-        if isinstance(record, Append):
-            self.data += record.data
-        else:
-            resize(self.data, record.size)
-        self._frozen = None
-
-    def frozen(self) -> bytes:
-        """The bytes now."""
-        if self._frozen is None:
-            self._frozen = bytes(self.data)
-        return self._frozen
-
-
-def resize(data: bytearray, size: int) -> None:
-    """Cut to `size` bytes, or grow with zeros."""
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-class ContentFold:
-    """What a device holds of one file: its durable bytes, and of each pending step what `choice` kept.
-
-    `disk` is what the blocks hold, `size` what the inode says; `held` has, by sector, the writes that did
-    not reach the device yet and would go along with the next one to that sector (rule 3).
-    """
-
-    def __init__(self, choice: Choice, durable: bytes) -> None:
-        self.choice = choice
-        self.disk = bytearray(durable)
-        self.size = len(durable)
-        self.held: dict[int, list[tuple[int, bytes]]] = {}
-        self.done = 0
-
-    def add(self, step: Step) -> None:
-        """Take the next pending step into account."""
-        self.done += 1
-        if isinstance(step.record, Append):
-            self._append(step, step.record)
-        else:
-            assert isinstance(step.record, Truncate)
-            self._truncate(step, step.record.size)
-
-    def _append(self, step: Step, record: Append) -> None:
-        start, data = record.offset, record.data
-        end = start + len(data)
-        if end > len(self.disk):
-            known = max(start, len(self.disk))
-            resize(self.disk, known)
-            self.disk += self.choice.filler(step, end - known)
-        first = start // SECTOR_BYTES
-        for sector in range(first, (end - 1) // SECTOR_BYTES + 1):
-            low, high = max(start, sector * SECTOR_BYTES), min(end, (sector + 1) * SECTOR_BYTES)
-            writes = self.held.pop(sector, [])
-            writes.append((low, data[low - start : high - start]))
-            if self.choice.survives(step, 1 + sector - first):
-                self._write_back(writes)
-            else:
-                self.held[sector] = writes
-        if self.choice.survives(step, SIZE):
-            self.size = end
-
-    def _write_back(self, writes: list[tuple[int, bytes]]) -> None:
-        for offset, data in writes:
-            resize(self.disk, max(len(self.disk), offset + len(data)))
-            self.disk[offset : offset + len(data)] = data
-
-    def _truncate(self, step: Step, size: int) -> None:
-        for sector in sorted(self.held):
-            if (sector + 1) * SECTOR_BYTES > size:
-                cut = [(offset, data[: max(size - offset, 0)]) for offset, data in self.held.pop(sector)]
-                if sector * SECTOR_BYTES < size:
-                    self.held[sector] = [(offset, data) for offset, data in cut if data]
-        first = size // SECTOR_BYTES
-        past = -(-len(self.disk) // SECTOR_BYTES) if size < len(self.disk) else first
-        for sector in range(first, past):
-            low, high = max(size, sector * SECTOR_BYTES), min(len(self.disk), (sector + 1) * SECTOR_BYTES)
-            zeros = bytes(high - low)
-            if self.choice.survives(step, 1 + sector - first):
-                self._write_back([*self.held.pop(sector, []), (low, zeros)])
-            elif low > sector * SECTOR_BYTES:
-                self.held.setdefault(sector, []).append((low, zeros))
-        if self.choice.survives(step, SIZE):
-            self.size = size
-            resize(self.disk, size)
-
-    def result(self) -> bytes:
-        """The file's content after the crash."""
-        return bytes(self.disk[: self.size])
-
-
-class FileState:
-    """One file during a replay: what is seen, what is durable, and the steps in between."""
-
-    FOLDS_MAX = 16
-
-    def __init__(self, data: bytes) -> None:
-        self.visible = Content(data)
-        self.durable = Content(data)
-        self.pending: list[Step] = []
-        self._folds: dict[Choice, ContentFold] = {}
-
-    def apply(self, step: Step, record: Append | Truncate) -> None:
-        """A change that nobody has synced yet."""
-        self.visible.apply(record)
-        self.pending.append(step)
-
-    def sync(self) -> None:
-        """All that is visible is durable."""
-        for step in self.pending:
-            assert isinstance(step.record, Append | Truncate)
-            self.durable.apply(step.record)
-        self.pending = []
-        self._folds = {}
-
-    def content(self, choice: Choice) -> bytes:
-        """What is left of the file. Work done for an earlier image of the same choice is continued."""
-        if choice == ALL_KEPT:
-            return self.visible.frozen()
-        if choice == SYNCED_ONLY or not self.pending:
-            return self.durable.frozen()
-        fold = self._folds.get(choice)
-        if fold is None:
-            if len(self._folds) >= self.FOLDS_MAX:
-                self._folds.clear()
-            fold = self._folds[choice] = ContentFold(choice, self.durable.frozen())
-        for step in self.pending[fold.done :]:
-            fold.add(step)
-        return fold.result()
-
-
-class NameChange(NamedTuple):
-    """A part of a step that makes (`link`) or drops a name in one folder."""
-
-    step: Step
-    part: int
-    name: str
-    inode: int
-    link: bool
-
-    def apply(self, names: dict[str, int]) -> None:
-        """Rule 4: a removal only removes the name that it was meant for."""
-        if self.link:
-            names[self.name] = self.inode
-        elif names.get(self.name) == self.inode:
-            del names[self.name]
-
-
-class DirectoryState:
-    """One folder during a replay: the names that are seen, those that are durable, the changes in between."""
-
-    def __init__(self, names: dict[str, int]) -> None:
-        self.visible = dict(names)
-        self.durable = dict(names)
-        self.pending: list[NameChange] = []
-
-    def apply(self, change: NameChange) -> None:
-        """A change that nobody has synced yet."""
-        change.apply(self.visible)
-        self.pending.append(change)
-
-    def sync(self) -> None:
-        """All names that are visible are durable."""
-        self.durable = dict(self.visible)
-        self.pending = []
-
-    def sync_name(self, name: str, to: int) -> None:
-        """What became of this one name up to and including step `to` is durable."""
-        waiting, self.pending = self.pending, []
-        for change in waiting:
-            if change.name == name and change.step.number <= to:
-                change.apply(self.durable)
-            else:
-                self.pending.append(change)
-
-    def names(self, choice: Choice) -> dict[str, int]:
-        """What is left of the folder."""
-        if choice == ALL_KEPT:
-            return self.visible
-        names = dict(self.durable)
-        for change in self.pending:
-            if choice.survives(change.step, change.part):
-                change.apply(names)
-        return names
 
 
 class CrashReplay:

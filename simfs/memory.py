@@ -18,72 +18,21 @@ Left out: permissions, times, symbolic links. ".." is resolved by name. One thre
 from __future__ import annotations
 
 import errno
-import os
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any
 
-from simfs.api import BytesLike, File, Filesystem, PowerLost, Stat, SyncKind
+from simfs.api import File, Filesystem, PowerLost, Stat, SyncKind
 from simfs.buffer import BufferedFile
-from simfs.memory_runtime import MemoryRuntime as MemoryRuntime
-from simfs.oplog import (
-    ROOT,
-    Append,
-    Create,
-    Link,
-    Mkdir,
-    Record,
-    Rename,
-    Rmdir,
-    Sync,
-    SyncDir,
-    Tree,
-    Truncate,
-    Unlink,
-)
+from simfs.memory_file import Directory, Inode, MemoryFile, MemoryHeld, fail
+from simfs.memory_runtime import MemoryRuntime
+from simfs.oplog import ROOT, Create, Link, Mkdir, Record, Rename, Rmdir, SyncDir, Tree, Truncate, Unlink
 
 if TYPE_CHECKING:
     from simfs.crash import Choice, Failure
 
+__all__ = ["MemoryFile", "MemoryFilesystem", "MemoryHeld", "MemoryRuntime", "MemoryWorld"]
+
 DIRECT_ALIGN_BYTES = 4096
 """Direct handles gather appends to multiples of this, as on a real disk."""
-
-
-class Inode:
-    """A file. `data` is `bytes` while images may share it, and becomes a `bytearray` with the first change."""
-
-    __slots__ = ("data", "handles", "links", "number")
-
-    def __init__(self, number: int, data: bytes = b"") -> None:
-        self.number = number
-        self.data: bytes | bytearray = data
-        self.links = 0
-        self.handles = 0
-
-    def writable(self) -> bytearray:
-        """The content, to be changed in place."""
-        if type(self.data) is not bytearray:
-            self.data = bytearray(self.data)
-        return self.data
-
-    def frozen(self) -> bytes:
-        """The content, to be shared."""
-        if type(self.data) is not bytes:
-            self.data = bytes(self.data)
-        return self.data
-
-
-class Directory:
-    """A folder: its names, and what they lead to."""
-
-    __slots__ = ("names", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.names: dict[str, Inode | Directory] = {}
-
-
-def _fail(code: int, path: str, target: str | None = None) -> NoReturn:
-    raise OSError(code, os.strerror(code), path, None, target)
 
 
 def _parts(path: str) -> list[str]:
@@ -94,111 +43,6 @@ def _parts(path: str) -> list[str]:
         elif part not in ("", "."):
             parts.append(part)
     return parts
-
-
-class MemoryFile:
-    """A handle without a buffer."""
-
-    __slots__ = ("_fs", "_inode", "direct", "path", "writable")
-
-    def __init__(self, fs: MemoryFilesystem, inode: Inode, path: str, writable: bool, direct: bool) -> None:
-        self._fs = fs
-        self._inode: Inode | None = inode
-        self.path = path
-        self.writable = writable
-        self.direct = direct
-        inode.handles += 1
-
-    def check(self) -> Inode:
-        """Called first by all that may switch tasks; the file behind the handle."""
-        self._fs.check("a call on a file")
-        return self._live()
-
-    def _live(self) -> Inode:
-        """The file behind the handle. Raises `PowerLost`, or `ValueError` if the handle is closed."""
-        if self._fs.fenced:
-            raise PowerLost(f"{self.path}: the device is gone")
-        if self._inode is None:
-            raise ValueError(f"{self.path}: the file is closed")
-        return self._inode
-
-    def append(self, data: BytesLike) -> None:
-        """Write at the end of the file. Raises ENOSPC after writing what fits, EBADF if read only."""
-        inode = self.check()
-        if not self.writable:
-            _fail(errno.EBADF, self.path)
-        content = data if type(data) is bytes else bytes(memoryview(data))
-        fs = self._fs
-        room = fs.room_bytes()
-        wanted = len(content)
-        if wanted > room:
-            content = content[:room]
-        if content:
-            offset = len(inode.data)
-            inode.writable().extend(content)
-            fs.used_bytes += len(content)
-            if fs.recording:
-                fs.log.append(Append(inode.number, offset, content, self.path))
-        if wanted > room:
-            _fail(errno.ENOSPC, self.path)
-
-    def pread(self, offset: int, size: int) -> bytes:
-        """The bytes at [offset, offset + size), as far as the file reaches."""
-        inode = self.check()
-        if offset < 0 or size < 0:
-            _fail(errno.EINVAL, self.path)
-        return bytes(inode.data[offset : offset + size])
-
-    def flush(self) -> None:
-        """Nothing to do: there is no buffer here."""
-        self.check()
-
-    def sync(self, kind: SyncKind, site: str) -> None:
-        """Record the request; `simfs.crash` says what it was worth."""
-        self._fs.record(Sync(self.check().number, kind, site, self.path))
-
-    def truncate(self, size: int) -> None:
-        """Cut, or grow with zeros. Raises EINVAL if read only, ENOSPC if the zeros do not fit."""
-        inode = self.check()
-        if not self.writable or size < 0:
-            _fail(errno.EINVAL, self.path)
-        self._fs.resize(inode, size, self.path)
-
-    def size(self) -> int:
-        """Bytes in the file."""
-        return len(self._live().data)
-
-    def close(self) -> None:
-        """Release the handle; with it the file, if no name is left."""
-        self._fs.check("File.close")
-        if self._inode is not None:
-            inode, self._inode = self._inode, None
-            inode.handles -= 1
-            self._fs.free_if_unused(inode)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class MemoryHeld:
-    """A file lock that is held."""
-
-    def __init__(self, fs: MemoryFilesystem, inode: Inode) -> None:
-        self._fs = fs
-        self._inode: Inode | None = inode
-
-    def release(self) -> None:
-        """Give the lock back. A second call does nothing."""
-        if self._fs.fenced:
-            raise PowerLost("Held.release: the device is gone")
-        if self._inode is not None:
-            del self._fs.locks[self._inode.number]
-            self._inode = None
 
 
 class MemoryFilesystem:
@@ -287,7 +131,7 @@ class MemoryFilesystem:
         """Cut or grow a file."""
         grown = size - len(inode.data)
         if grown > self.room_bytes():
-            _fail(errno.ENOSPC, path)
+            fail(errno.ENOSPC, path)
         data = inode.writable()
         if grown > 0:
             data.extend(bytes(grown))
@@ -311,7 +155,7 @@ class MemoryFilesystem:
         """
         names = told or (path, None)
         if not path:
-            _fail(errno.ENOENT, *names)
+            fail(errno.ENOENT, *names)
         parts = _parts(path)
         node: Inode | Directory | None = self._root
         for part in parts[:-1]:
@@ -319,9 +163,9 @@ class MemoryFilesystem:
                 break
             node = node.names.get(part)
         if node is None:
-            _fail(errno.ENOENT, *names)
+            fail(errno.ENOENT, *names)
         if not isinstance(node, Directory):
-            _fail(errno.ENOTDIR, *names)
+            fail(errno.ENOTDIR, *names)
         return node, parts[-1] if parts else ""
 
     def _look_up(self, path: str) -> Inode | Directory | None:
@@ -331,13 +175,13 @@ class MemoryFilesystem:
     def _node(self, path: str) -> Inode | Directory:
         node = self._look_up(path)
         if node is None:
-            _fail(errno.ENOENT, path)
+            fail(errno.ENOENT, path)
         return node
 
     def _directory(self, path: str) -> Directory:
         node = self._node(path)
         if not isinstance(node, Directory):
-            _fail(errno.ENOTDIR, path)
+            fail(errno.ENOTDIR, path)
         return node
 
     def _new_number(self) -> int:
@@ -364,9 +208,9 @@ class MemoryFilesystem:
         folder, name = self._folder_of(path)
         node = folder.names.get(name) if name else self._root
         if node is not None and exclusive:
-            _fail(errno.EEXIST, path)
+            fail(errno.EEXIST, path)
         if isinstance(node, Directory):
-            _fail(errno.EISDIR, path)
+            fail(errno.EISDIR, path)
         if node is None:
             node = self._make(folder, name, path)
         else:
@@ -378,7 +222,7 @@ class MemoryFilesystem:
         self.check("Filesystem.open")
         node = self._node(path)
         if isinstance(node, Directory):
-            _fail(errno.EISDIR, path)
+            fail(errno.EISDIR, path)
         return self._handle(node, path, write, buffer_bytes, direct)
 
     def rename(self, source: str, target: str) -> None:
@@ -387,13 +231,13 @@ class MemoryFilesystem:
         old_folder, old_name = self._folder_of(source, (source, target))
         new_folder, new_name = self._folder_of(target, (source, target))
         if not old_name or not new_name:
-            _fail(errno.EBUSY, source, target)
+            fail(errno.EBUSY, source, target)
         node, victim = old_folder.names.get(old_name), new_folder.names.get(new_name)
         if node is None:
-            _fail(errno.ENOENT, source, target)
+            fail(errno.ENOENT, source, target)
         code = self._rename_refused(node, victim, _parts(source), _parts(target))
         if code:
-            _fail(code, source, target)
+            fail(code, source, target)
         if node is victim:
             return
         replaced = 0
@@ -430,7 +274,7 @@ class MemoryFilesystem:
         folder, name = self._folder_of(path)
         node = self._node(path)
         if isinstance(node, Directory):
-            _fail(errno.EISDIR, path)
+            fail(errno.EISDIR, path)
         del folder.names[name]
         node.links -= 1
         self.record(Unlink(folder.number, name, node.number, path))
@@ -442,12 +286,12 @@ class MemoryFilesystem:
         old_folder, old_name = self._folder_of(source, (source, target))
         node = old_folder.names.get(old_name) if old_name else self._root
         if node is None:
-            _fail(errno.ENOENT, source, target)
+            fail(errno.ENOENT, source, target)
         folder, name = self._folder_of(target, (source, target))
         if not name or name in folder.names:
-            _fail(errno.EEXIST, source, target)
+            fail(errno.EEXIST, source, target)
         if isinstance(node, Directory):
-            _fail(errno.EPERM, source, target)
+            fail(errno.EPERM, source, target)
         folder.names[name] = node
         node.links += 1
         self.record(Link(folder.number, name, node.number, target))
@@ -462,7 +306,7 @@ class MemoryFilesystem:
         self.check("Filesystem.mkdir")
         folder, name = self._folder_of(path)
         if not name or name in folder.names:
-            _fail(errno.EEXIST, path)
+            fail(errno.EEXIST, path)
         made = folder.names[name] = Directory(self._new_number())
         self.record(Mkdir(folder.number, name, made.number, path))
 
@@ -472,9 +316,9 @@ class MemoryFilesystem:
         folder, name = self._folder_of(path)
         node = self._directory(path)
         if not name:
-            _fail(errno.EBUSY, path)
+            fail(errno.EBUSY, path)
         if node.names:
-            _fail(errno.ENOTEMPTY, path)
+            fail(errno.ENOTEMPTY, path)
         del folder.names[name]
         self.record(Rmdir(folder.number, name, node.number, path))
 
@@ -504,11 +348,11 @@ class MemoryFilesystem:
         self.check("Filesystem.lock")
         node = self._look_up(path)
         if isinstance(node, Directory):
-            _fail(errno.EISDIR, path)
+            fail(errno.EISDIR, path)
         if node is None:
             node = self._make(*self._folder_of(path), path)
         if node.number in self.locks:
-            _fail(errno.EAGAIN, path)
+            fail(errno.EAGAIN, path)
         held = self.locks[node.number] = MemoryHeld(self, node)
         return held
 

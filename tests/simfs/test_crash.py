@@ -22,12 +22,12 @@ from simfs.crash import (
     Chosen,
     CrashReplay,
     Failure,
-    FileState,
     Fixed,
     Step,
     WorstCase,
 )
 from simfs.memory import MemoryFilesystem
+from simfs.survivors import FileState
 
 
 def contents(fs: MemoryFilesystem, folder: str = "") -> dict[str, bytes | None]:
