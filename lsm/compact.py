@@ -20,7 +20,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -118,8 +117,6 @@ class CompactionJob(_Job):
             self.outputs = [table for _, table in plan.inputs]
         else:
             yield from self._rewrite()
-            if plan.output_level == 0:
-                self.outputs = [_with_hull(table, [input_ for _, input_ in plan.inputs]) for table in self.outputs]
         self.edit = Edit(
             added=tuple((plan.output_level, table) for table in self.outputs),
             removed=tuple((level, table.number) for level, table in plan.inputs),
@@ -134,6 +131,7 @@ class CompactionJob(_Job):
             context,
             deletes.thinned(context.snapshots, older),
             obsoletes=tuple(table.number for _, table in plan.inputs),
+            sequences=_sequence_hull([table for _, table in plan.inputs]) if plan.output_level == 0 else None,
             target_bytes=plan.target_file_size,
             grandparents=plan.grandparents,
             max_overlap_bytes=plan.max_overlap_bytes,
@@ -148,7 +146,8 @@ def merge_tables(context: JobContext, tables: Sequence[TableMeta]) -> TableMeta:
     For repair, which does not know what of them belongs together. Newest first is faster, not required.
     """
     deletes = fragment(_range_deletes(context, tables))
-    writer = OutputWriter(context, deletes, obsoletes=tuple(table.number for table in tables))
+    numbers = tuple(table.number for table in tables)
+    writer = OutputWriter(context, deletes, obsoletes=numbers, sequences=_sequence_hull(tables))
     try:
         for window in merge_windows([_entries(context, [table]) for table in tables]):
             writer.add(_without_twins(window))
@@ -156,7 +155,7 @@ def merge_tables(context: JobContext, tables: Sequence[TableMeta]) -> TableMeta:
     except BaseException:
         writer.abandon()
         raise
-    return _with_hull(writer.outputs[0], tables)
+    return writer.outputs[0]
 
 
 def _runs(plan: Plan) -> Iterator[list[TableMeta]]:
@@ -181,13 +180,9 @@ def _range_deletes(context: JobContext, tables: Sequence[TableMeta]) -> Iterator
             yield from context.tables.get(table).range_deletes
 
 
-def _with_hull(output: TableMeta, inputs: Sequence[TableMeta]) -> TableMeta:
-    """`output` with the sequence bounds of all that went into it."""
-    return replace(
-        output,
-        seq_min=min(table.seq_min for table in inputs),
-        seq_max=max(table.seq_max for table in inputs),
-    )
+def _sequence_hull(tables: Sequence[TableMeta]) -> tuple[int, int]:
+    """The sequence bounds of all of them."""
+    return min(table.seq_min for table in tables), max(table.seq_max for table in tables)
 
 
 def _without_twins(window: Columns) -> Columns:

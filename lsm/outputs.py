@@ -18,6 +18,8 @@ Invariants:
    outputs never overlap, and no range delete is lost or widened.
 3. With neither target nor grandparents there is one tile.
 4. An output without entries and range deletes is not written.
+5. Outputs name the job by its first output's number; the last one names them all, so that repair can tell
+   a finished job from one that was cut off. An output is therefore finished when the next one begins.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ class OutputWriter:
         deletes: RangeDeletes,
         *,
         obsoletes: tuple[int, ...] = (),
+        sequences: tuple[int, int] | None = None,
         target_bytes: int = 0,
         grandparents: Sequence[TableMeta] = (),
         max_overlap_bytes: int = 0,
@@ -78,13 +81,14 @@ class OutputWriter:
         self.outputs: list[TableMeta] = []
         self._context = context
         self._deletes = deletes
+        self._sequences = sequences  # to widen each output's sequence bounds to
         self._obsoletes = tuple(sorted({*obsoletes, *context.pending_obsolete}))
         self._target_bytes = target_bytes
         self._grandparents = grandparents if max_overlap_bytes else ()
         self._max_overlap_bytes = max_overlap_bytes
         self._builder: TableBuilder | None = None
-        self._path = ""
-        self._paths: list[str] = []
+        self._closing: TableBuilder | None = None  # whose tile has ended
+        self._numbers: list[int] = []
         self._tile_start = b""
         self._entered = 0  # grandparents whose start the stream has passed
         self._overlap_bytes = 0  # of grandparents met since the last cut
@@ -113,16 +117,18 @@ class OutputWriter:
         while self._entered < len(self._grandparents):
             self._enter_grandparent()
         self._cut(None)
+        self._settle(tuple(self._numbers))
 
     def abandon(self) -> None:
         """Remove everything that was written, as far as the disk lets us."""
-        if self._builder is not None:
+        for builder in (self._builder, self._closing):
+            if builder is not None:
+                with suppress(OSError):
+                    builder.abandon()
+        for table in self.outputs:
             with suppress(OSError):
-                self._builder.abandon()
-            self._builder = None
-        for path in self._paths:
-            with suppress(OSError):
-                self._context.fs.remove(path)
+                self._context.fs.remove(f"{self._context.directory}/{table_name(table.number)}")
+        self._builder = self._closing = None
         self.outputs = []
 
     def _enter_grandparent(self) -> None:
@@ -168,18 +174,19 @@ class OutputWriter:
         return latest.size_bytes if latest is not None and latest.end > key else 0
 
     def _open(self) -> TableBuilder:
+        self._settle(())
         context = self._context
         number = context.new_file_number()
-        path = f"{context.directory}/{table_name(number)}"
-        self._paths.append(path)
+        self._numbers.append(number)
         self._builder = create_builder(
             context.fs,
-            path,
+            f"{context.directory}/{table_name(number)}",
             number,
             context.options,
             log_floor=context.log_floor,
             obsoletes=self._obsoletes,
             created_s=context.now_s,
+            job=self._numbers[0],
         )
         return self._builder
 
@@ -190,10 +197,16 @@ class OutputWriter:
             builder = self._builder or self._open()
             if deletes:
                 builder.add_range_deletes(deletes)
-            self.outputs.append(builder.finish(self._context.sync))
-            self._builder = None
+            self._closing, self._builder = builder, None
         self._tile_start = key or b""
         self._overlap_bytes = 0
+
+    def _settle(self, siblings: tuple[int, ...]) -> None:
+        """Finish the output whose tile has ended."""
+        if self._closing is not None:
+            finished = self._closing.finish(self._context.sync, sequences=self._sequences, siblings=siblings)
+            self.outputs.append(finished)
+            self._closing = None
 
 
 def _entry_bytes(window: Columns, lo: int, hi: int) -> int:

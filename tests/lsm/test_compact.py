@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lsm.cache import BlockCache, TableCache
-from lsm.tables import TableStats
 
 from lsm.batch import Op
+from lsm.cache import BlockCache, TableCache
 from lsm.compact import CompactionJob, FlushJob, JobContext, merge_tables
 from lsm.entry import DELETE, KIND_MASK, RANGE_DELETE, VALUE, Columns, RangeDelete, make_tag, read_tag
 from lsm.filenames import table_name
@@ -23,6 +22,7 @@ from lsm.options import Options
 from lsm.outputs import OutputWriter
 from lsm.picking import PickState, Plan, make_picker, manual_plan
 from lsm.rangedel import NOTHING, fragment
+from lsm.tables import TableStats
 from lsm.version import Edit, TableMeta, Version, apply
 from simfs.memory import MemoryFilesystem
 
@@ -372,7 +372,8 @@ def test_a_trivial_move_touches_no_file() -> None:
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_sequential_fill_is_written_once(dynamic: bool) -> None:
     """Engine write amplification 1.0: no table is ever rewritten, however deep the tree grows."""
-    store = Store(Options.make(SMALL, level_compaction_dynamic_level_bytes=dynamic))
+    options = Options.make(SMALL, level_compaction_dynamic_level_bytes=dynamic, max_bytes_for_level_base=4000)
+    store = Store(options)
     moves = 0
     for i in range(300):
         store.put(b"%06d" % i, b"v" * 100)
@@ -398,6 +399,22 @@ def test_an_abandoned_job_leaves_no_file() -> None:
     assert store.fs.listdir(DIRECTORY) != before
     job.abandon()
     assert store.fs.listdir(DIRECTORY) == before
+
+
+def test_the_last_output_names_its_siblings() -> None:
+    """So that repair can tell a finished job from one that was cut off."""
+    store = Store(SMALL)
+    for key in KEYS:
+        store.put(key, b"v" * 300)
+    store.flush()
+    (source,) = store.version.levels[0]
+    job = store.run(Plan("manual", ((0, source),), 6, target_file_size=600))
+    numbers = tuple(table.number for table in job.outputs)
+    properties = [store.tables.get(table).properties for table in job.outputs]
+    assert len(numbers) >= 3
+    assert [stored.siblings for stored in properties] == [()] * (len(numbers) - 1) + [numbers]
+    assert {stored.job for stored in properties} == {numbers[0]}
+    assert {stored.obsoletes for stored in properties} == {(source.number,)}
 
 
 def test_a_job_runs_once() -> None:
