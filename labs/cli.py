@@ -91,7 +91,7 @@ def _describe(error: OSError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("lsmlab", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lsmlab")
 def main() -> None:
     """A teaching lab for LSM-tree storage engines.

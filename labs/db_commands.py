@@ -65,7 +65,7 @@ def put(store: Store, key: str, value: str, as_hex: bool, form: str) -> None:
 def delete(store: Store, key: str, until: str | None, as_hex: bool, form: str) -> None:
     """Remove KEY, whether it is there or not."""
     key_bytes = text.read(key, as_hex)
-    with store.open() as opened:
+    with store.open(create=False) as opened:
         if until is None:
             opened.delete(key_bytes)
         else:
@@ -131,7 +131,7 @@ def stats(store: Store, form: str) -> None:
 def compact(store: Store, start: str | None, stop: str | None, as_hex: bool, form: str) -> None:
     """Merge the tables that touch a range of keys as deep as the strategy goes."""
     low, high = (None if bound is None else text.read(bound, as_hex) for bound in (start, stop))
-    with store.open() as opened:
+    with store.open(create=False) as opened:
         opened.compact(low, high)
         metrics = opened.metrics()
     if form == "json":
@@ -178,7 +178,7 @@ def repair(store: Store, form: str) -> None:
 @click.argument("target", type=click.Path())
 def checkpoint(store: Store, target: str, form: str) -> None:
     """Make a consistent copy of the store in the new folder TARGET; tables are shared by hard links."""
-    with store.open(create_if_missing=False) as opened:
+    with store.open(create=False) as opened:
         opened.checkpoint(target)
         tables = sum(len(level) for level in opened.version.levels)
     if form == "json":

@@ -7,6 +7,7 @@ Options stand before PATH, after it, or after the command; what stands later win
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import click
 import lsm
 from labs.option_values import parse_options
 from labs.output import Function, format_option
+from lsm.errors import InvalidArgument
 from lsm.options import CHOICES, Options
 from simfs.api import SyncLevel
 
@@ -37,13 +39,19 @@ class Store:
         """The engine's options: what was given, over `defaults`. Raises `InvalidArgument`."""
         return Options.make(None, **(defaults | self.changes))
 
-    def open(self, **defaults: Any) -> lsm.DB:
-        """Open to read and write."""
-        return lsm.open(self.path, self.options(**defaults))
+    def open(self, *, create: bool = True) -> lsm.DB:
+        """Open to read and write. Raises `InvalidArgument` if there is nothing and `create` is off."""
+        return self._open(create_if_missing=create)
 
     def open_to_read(self) -> lsm.DB:
         """Open without writing anything. Raises `InvalidArgument` if there is no store."""
-        return self.open(read_only=True, create_if_missing=False)
+        return self._open(read_only=True, create_if_missing=False)
+
+    def _open(self, **defaults: Any) -> lsm.DB:
+        options = self.options(**defaults)
+        if not options.create_if_missing and not os.path.isdir(self.path):
+            raise InvalidArgument(f"{self.path}: there is no store here (put and load make one)")
+        return lsm.open(self.path, options)
 
 
 def store_options(command: Function) -> Function:

@@ -90,7 +90,7 @@ def main_job(guide: Guide, folder: str, seed: int, source: str | None, kept: boo
     live_user_bytes = sum(len(key) + len(value) for key, value in job.model.items())
     kind = filesystem_of(folder)
     return Report(
-        seed, name, truncated, folder, kind, kept, load, changed, written, compared, reopened,
+        seed, name, source is not None, truncated, folder, kind, kept, load, changed, written, compared, reopened,
         live_user_bytes=live_user_bytes, device_reason=why_no_device_count(kind, written.write_amp.device.value),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from labs.tour.power import Crashes
 from labs.tour.report import Report
 from labs.tour.store import Changed, Compared, Load
 from lsm.metrics import Metrics
+from lsm.options import MIB
 from simfs.api import SyncLevel
 
 WIDTH_MAX = 100
@@ -60,7 +62,7 @@ class Guide:
 
     def say(self, text: str, style: str = "") -> None:
         """A paragraph. No markup is read in it: it may hold a person's data."""
-        self.out.print(Padding(Text(text, style=style), (0, 0, 0, 3)))
+        self.out.print(Padding(Text(text, style=style), (0, 0, 0, 3), expand=False))
 
     def check(self, good: bool, text: str) -> None:
         """A line that says whether a check passed."""
@@ -75,7 +77,7 @@ class Guide:
 
     def show(self, table: Table) -> None:
         """A table, a little indented."""
-        self.out.print(Padding(table, (1, 0, 1, 3)))
+        self.out.print(Padding(table, (1, 0, 1, 3), expand=False))
 
     # the chapters
 
@@ -169,9 +171,7 @@ class Guide:
     def amplification(self, report: Report) -> None:
         """Chapter 6."""
         self.heading("Where the bytes went")
-        self.out.print()
-        self.out.print(report.written.table(), soft_wrap=True, markup=False)
-        self.out.print()
+        self.levels(report.written)
         amp, table = report.written.write_amp, self.table("amplification", ">", "")
         for name, ratio in (("write, engine", amp.engine), ("write, logical", amp.logical)):
             table.add_row(name, "–" if ratio.value is None else f"{ratio.value:.2f}", ratio.of)
@@ -189,6 +189,27 @@ class Guide:
             "what the store writes for each byte you hand in (logical), and what the disk was asked to write (device)."
         )
 
+    def levels(self, metrics: Metrics) -> None:
+        """RocksDB's per-level table, without its time columns."""
+        heads = ("Level", ">Files", ">Size", ">Score", ">Read", ">Rn", ">Rnp1", ">Write", ">Moved", ">W-Amp", ">Comp")
+        table = self.table(*heads, ">KeyIn", ">KeyDrop")
+        table.padding = (0, 1, 0, 0)
+        for row in metrics.levels:
+            sizes = (row.read_bytes, row.rn_bytes, row.rnp1_bytes, row.write_bytes, row.moved_bytes)
+            cells = (
+                str(row.files),
+                f"{row.size_bytes / MIB:.1f}",
+                f"{row.score:.2f}",
+                *(f"{n / MIB:.1f}" for n in sizes),
+            )
+            counts = (str(row.comp_count), str(row.keys_in), str(row.keys_dropped))
+            table.add_row(row.level, *cells, f"{row.w_amp:.1f}", *counts)
+        self.show(table)
+        self.say(
+            "Sizes in MiB. Rn was read from the level above, Rnp1 from the level itself; Moved was not rewritten.",
+            "dim",
+        )
+
     def ending(self, report: Report) -> None:
         """The verdict, and where to go from here."""
         self.out.print()
@@ -198,23 +219,28 @@ class Guide:
             self.check(False, text)
         if not failures:
             self.check(True, f"every check passed, in {report.seconds:.0f} s")
-        lsmlab, store = command_name(), report.folder if report.kept else "my-store"
-        commands = [] if report.kept else [(f"{lsmlab} tour --dir {store}", "the same, and the store is kept")]
-        commands += [
-            (f"{lsmlab} db {store} stats", "its levels, again"),
-            (f"{lsmlab} db {store} scan --prefix json/decoder.py --limit 5", "some of its entries"),
-            (f"{lsmlab} db {store} verify", "check every byte"),
-            (f"{lsmlab} inspect manifest {store}/MANIFEST-*", "which tables came and went"),
-            (f"{lsmlab} --help", "everything else"),
-        ]
         if report.kept:
             self.say(f"The store is in {report.folder}.")
         self.say("Next:")
-        table = self.table("", "")
-        for command, purpose in commands:
-            table.add_row(Text(command, style="bold"), Text(purpose, style="dim"))
-        table.show_header = False
-        self.show(table)
+        self.out.print()
+        for command, purpose in next_commands(report):
+            line = Text.assemble("   ", (command, "bold"), (f"  # {purpose}", "dim"))
+            self.out.print(line, soft_wrap=True)
+
+
+def next_commands(report: Report) -> list[tuple[str, str]]:
+    """What to try now, and why."""
+    lsmlab, store = shlex.quote(command_name()), shlex.quote(report.folder if report.kept else "my-store")
+    some = "scan --limit 5" if report.given else "scan --prefix json/decoder.py --limit 5"
+    keep = [] if report.kept else [(f"{lsmlab} tour --dir {store}", "the same, and the store is kept")]
+    return [
+        *keep,
+        (f"{lsmlab} db {store} {some}", "some of its entries"),
+        (f"{lsmlab} db {store} stats", "its levels"),
+        (f"{lsmlab} db {store} verify", "every byte, checked"),
+        (f"{lsmlab} inspect manifest {store}/MANIFEST-*", "which tables came and went"),
+        (f"{lsmlab} --help", "everything else"),
+    ]
 
 
 def command_name() -> str:

@@ -20,6 +20,7 @@ class Report:
 
     seed: int
     source: str
+    given: bool  # the input is a person's file
     truncated: bool  # the input had more rows than are used
     folder: str
     filesystem: str | None

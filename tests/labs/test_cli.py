@@ -102,9 +102,9 @@ def test_options_stand_anywhere_and_the_last_one_wins(store: str) -> None:
     assert wins.output == ""
 
 
-def test_commands_that_read_create_nothing_and_change_nothing(store: str, tmp_path: Path) -> None:
-    for command in (["get", "a"], ["scan"], ["stats"], ["verify"], ["compact"], ["checkpoint", str(tmp_path / "c")]):
-        assert store in lsmlab("db", store, *command, code=2).stderr
+def test_commands_that_read_create_nothing_and_change_nothing(store: str) -> None:
+    for command in (["get", "a"], ["scan"], ["stats"], ["verify"], ["compact"], ["delete", "a"], ["checkpoint", "c"]):
+        assert f"{store}: there is no store here" in lsmlab("db", store, *command, code=2).stderr
     assert not os.path.exists(store)
     filled(store)
     before = {path.name: path.read_bytes() for path in Path(store).iterdir()}
@@ -251,8 +251,7 @@ def test_inspect_shows_damage_and_tells_it_from_a_torn_tail(store: str) -> None:
 def test_inspect_table(store: str) -> None:
     filled(store)
     with lsm.open(store) as db:
-        db.delete(b"key-000")
-        db.delete_range(b"x", b"y")
+        db[b"x1"] = b"to be deleted"
         db.compact()
         db.delete(b"key-001")
         db.delete_range(b"x", b"y")
@@ -287,7 +286,7 @@ def test_usage(store: str) -> None:
     assert lsmlab("--version").stdout.startswith("lsmlab, version ")
     for group in ("db", "inspect"):
         assert "Usage" in lsmlab(group, "--help").stdout
-    assert lsmlab("db", store, "--sync", code=2).stderr.startswith("Usage")
+    assert "requires an argument" in lsmlab("db", store, "--sync", code=2).stderr
     assert lsmlab("db", store, "--sync", "fsync", code=2).stderr.startswith("Usage")
 
 
