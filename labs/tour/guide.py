@@ -84,7 +84,7 @@ class Guide:
     def opening(self, source: str, folder: str, seed: int) -> None:
         """What is going to happen."""
         self.out.print(Text("lsmlab: a tour of an LSM-tree store on this machine", style="bold"))
-        self.say(f"input {source}, store {folder}, seed {seed}", "dim")
+        self.say(f"input: {source}\nstore: {folder}\nseed:  {seed}", "dim")
 
     def loaded(self, load: Load, metrics: Metrics) -> None:
         """Chapter 1."""
@@ -223,8 +223,10 @@ class Guide:
             self.say(f"The store is in {report.folder}.")
         self.say("Next:")
         self.out.print()
-        for command, purpose in next_commands(report):
-            line = Text.assemble("   ", (command, "bold"), (f"  # {purpose}", "dim"))
+        commands = next_commands(report)
+        width = max(len(command) for command, _ in commands)
+        for command, purpose in commands:
+            line = Text.assemble("   ", (command.ljust(width), "bold"), (f"  # {purpose}", "dim"))
             self.out.print(line, soft_wrap=True)
 
 
