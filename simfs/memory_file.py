@@ -68,8 +68,9 @@ class MemoryFile:
 
     def check(self) -> Inode:
         """Called first by all that may switch tasks; the file behind the handle."""
-        self._fs.check("a call on a file")
-        return self._live()
+        if self._fs.fenced or self._fs.runtime is not None:
+            self._fs.check("a call on a file")
+        return self._inode if self._inode is not None else self._live()
 
     def _live(self) -> Inode:
         """The file behind the handle. Raises `PowerLost`, or `ValueError` if the handle is closed."""
@@ -86,17 +87,16 @@ class MemoryFile:
             fail(errno.EBADF, self.path)
         content = data if type(data) is bytes else bytes(memoryview(data))
         fs = self._fs
-        room = fs.room_bytes()
-        wanted = len(content)
-        if wanted > room:
-            content = content[:room]
+        missing = 0 if fs.capacity_bytes is None else max(len(content) - fs.room_bytes(), 0)
+        if missing:
+            content = content[: len(content) - missing]
         if content:
             offset = len(inode.data)
             inode.writable().extend(content)
             fs.used_bytes += len(content)
             if fs.recording:
                 fs.log.append(Append(inode.number, offset, content, self.path))
-        if wanted > room:
+        if missing:
             fail(errno.ENOSPC, self.path)
 
     def pread(self, offset: int, size: int) -> bytes:

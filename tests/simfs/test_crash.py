@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simfs import oplog
@@ -482,7 +482,6 @@ def test_an_image_on_the_way_is_the_image_from_the_start(fs: MemoryFilesystem, s
 
 
 @given(workloads(), st.integers(0, 1000))
-@settings(max_examples=200)
 def test_what_was_synced_and_not_changed_since_is_in_every_image(fs: MemoryFilesystem, seed: int) -> None:
     replay = CrashReplay(fs).advance(len(fs.log))
     synced, drawn = replay.tree(SYNCED_ONLY), replay.tree(WorstCase(seed))
@@ -542,3 +541,15 @@ def test_fixed_choices_answer_everything_alike() -> None:
     assert (ALL_KEPT.survives(step, 5), SYNCED_ONLY.survives(step, 5)) == (True, False)
     assert Fixed(True) == ALL_KEPT
     assert SYNCED_ONLY.filler(step, 3) == b"\0\0\0"
+
+
+def test_a_move_that_became_durable_leaves_other_changes_pending() -> None:
+    fs = MemoryFilesystem()
+    for path in ("/d", "/e", "/d/x"):
+        fs.mkdir(path)
+    fs.sync_dir("/", "setup")
+    fs.create("/e/other")
+    fs.rename("/d/x", "/e/y")
+    fs.sync_dir("/d", "s")
+    assert kept(fs) == {"/d": None, "/e": None, "/e/y": None}
+    assert kept(fs, (4, LINK)) == {"/d": None, "/e": None, "/e/other": b"", "/e/y": None}

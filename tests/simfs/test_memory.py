@@ -12,7 +12,9 @@ from simfs.api import File, Filesystem, PowerLost, SyncKind
 from simfs.buffer import BufferedFile
 from simfs.memory import MemoryFilesystem, MemoryWorld
 from simfs.memory_runtime import Deadlock, MemoryRuntime
+from simfs.real import RealFilesystem
 from simfs.trace import TracedFilesystem
+from simfs.wrapper import WrappedFilesystem
 
 
 def test_every_change_is_one_record_in_order() -> None:
@@ -188,6 +190,14 @@ def test_paths_are_taken_apart_by_name() -> None:
         (errno.EBUSY, lambda fs: fs.rename("/", "/b")),
         (errno.EBUSY, lambda fs: fs.rename("/d", "/")),
         (errno.EBUSY, lambda fs: fs.rmdir("/")),
+        (errno.EISDIR, lambda fs: fs.rename("/f", "/d")),
+        (errno.ENOTDIR, lambda fs: fs.rename("/d", "/f")),
+        (errno.EINVAL, lambda fs: fs.rename("/d", "/d/e/x")),
+        (errno.ENOTEMPTY, lambda fs: fs.rename("/d/e", "/d")),
+        (errno.ENOTEMPTY, lambda fs: fs.rename("/g", "/d")),
+        (errno.ENOTEMPTY, lambda fs: fs.rmdir("/d")),
+        (errno.ENOTDIR, lambda fs: fs.rename("/f", "/f/x")),
+        (errno.ENOENT, lambda fs: fs.rename("/no", "/d")),
         (errno.EISDIR, lambda fs: fs.remove("/")),
         (errno.EEXIST, lambda fs: fs.mkdir("/")),
         (errno.EEXIST, lambda fs: fs.link("/", "/d")),
@@ -199,7 +209,9 @@ def test_paths_are_taken_apart_by_name() -> None:
 )
 def test_errors_at_the_edges(code: int, call: Callable[[MemoryFilesystem], object]) -> None:
     fs = MemoryFilesystem()
-    fs.mkdir("/d")
+    for path in ("/d", "/d/e", "/g"):
+        fs.mkdir(path)
+    fs.create("/f").close()
     with pytest.raises(OSError) as caught:
         call(fs)
     assert caught.value.errno == code
@@ -331,3 +343,19 @@ def test_waiting_for_nobody_is_a_deadlock() -> None:
             condition.wait()
     with pytest.raises(RuntimeError, match="not held"):
         lock.release()
+
+
+def test_a_read_of_what_is_on_file_does_not_see_the_buffer() -> None:
+    with MemoryFilesystem().create("/a", buffer_bytes=4) as file:
+        file.append(b"abcd")
+        file.append(b"ef")
+        assert [file.pread(0, 3), file.pread(2, 9), file.pread(4, 1), file.pread(9, 9)] == [b"abc", b"cdef", b"e", b""]
+
+
+def test_a_world_knows_the_memory_below_all_wrappers() -> None:
+    memory, runtime = MemoryFilesystem(), MemoryRuntime()
+    world = MemoryWorld(WrappedFilesystem(WrappedFilesystem(memory)), runtime)
+    world.fs.mkdir("/d")
+    assert memory.runtime is runtime
+    assert world.device_bytes_written() is None
+    assert MemoryWorld(RealFilesystem()).fs.exists("/")

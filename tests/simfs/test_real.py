@@ -372,15 +372,15 @@ def test_where_direct_is_refused_the_handle_goes_through_the_cache(when: str, tm
         calls = replace(NATIVE, write=refusing("write", NATIVE.write))
     else:
         calls = replace(NATIVE, preadv=refusing("read", NATIVE.preadv))
-    data = bytes(range(256)) * 64
+    data = bytes(range(256)) * (2 * CHUNK_BYTES // 256)
     with RealFilesystem(calls).create(str(tmp_path / "a"), direct=True) as file:
         assert isinstance(file, BufferedFile)
         file.append(data + b"tail")
         file.flush()
-        assert file.pread(100, 1 << 20) == (data + b"tail")[100:]
+        assert file.pread(100, 1 << 30) == (data + b"tail")[100:]
         assert not file.direct
         file.append(data)
-        assert file.pread(len(data), 1 << 20) == b"tail" + data
+        assert file.pread(len(data), 1 << 30) == b"tail" + data
     assert (tmp_path / "a").read_bytes() == data + b"tail" + data
 
 
@@ -536,6 +536,9 @@ def test_a_stand_in_without_fdatasync_uses_fsync() -> None:
 
     calls = PosixCalls.without_pread(Module())
     assert calls.fdatasync == calls.fsync
+    with RealFilesystem(calls).create("/a") as file:
+        file.append(b"x")
+        assert file.size() == 1
 
 
 # The runtime and the world
@@ -587,3 +590,18 @@ def test_clocks_move() -> None:
         runtime.sleep_ns(1)
     assert runtime.now_ns() > before
     assert runtime.wall_s() > 1_700_000_000
+
+
+def test_bytes_that_reached_the_device_are_counted_where_the_system_counts() -> None:
+    count = RealWorld().device_bytes_written()
+    assert (count is not None and count >= 0) == Path("/proc/self/io").exists()
+
+
+def test_where_the_system_does_not_count_nobody_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr("builtins.open", missing)
+    count = RealWorld().device_bytes_written()
+    monkeypatch.undo()
+    assert count is None
