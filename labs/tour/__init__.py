@@ -49,14 +49,14 @@ def tour(kept: str | None, seed: int, source: str | None, form: str) -> int:
 def take_tour(guide: Guide, folder: str, scratch: str, seed: int, source: str | None, kept: bool) -> Report:
     """All chapters; `scratch` is for the stores of the killed writers."""
     started = time.perf_counter()
-    report = main_job(guide, folder, seed, source, kept)
+    data = workload.read_corpus(seed) if source is None else workload.read_input(source)
+    report = main_job(guide, folder, seed, data, kept)
     with guide.working("killing writers", len(SyncLevel)) as tick:
         for level in SyncLevel:
             report.dial[level] = kill_at(f"{scratch}/killed-{level.name.lower()}", level)
             tick(1)
     guide.dial(report.dial)
-    rows = workload.read_corpus(seed) if source is None else workload.read_input(source)[0]
-    changes = workload.few_changes(rows, seed, POWER_CHANGES)
+    changes = workload.few_changes(data.rows, seed, POWER_CHANGES)
     with guide.working("cutting the power"):
         report.crashes = cut_power(changes, SyncLevel.FSYNC, seed)
         report.unsafe = cut_power(changes, SyncLevel.NONE, seed)
@@ -66,17 +66,12 @@ def take_tour(guide: Guide, folder: str, scratch: str, seed: int, source: str | 
     return report
 
 
-def main_job(guide: Guide, folder: str, seed: int, source: str | None, kept: bool) -> Report:
+def main_job(guide: Guide, folder: str, seed: int, data: workload.Data, kept: bool) -> Report:
     """Load, change, reopen, compare."""
-    if source is None:
-        rows, truncated = workload.read_corpus(seed), False
-    else:
-        rows, truncated = workload.read_input(source)
-    name = source or f"the standard library of Python {sys.version_info.major}.{sys.version_info.minor}"
-    guide.opening(name, folder, seed)
-    job = MainJob(folder, rows, seed)
+    guide.opening(data, folder, seed)
+    job = MainJob(folder, data.rows, seed)
     with lsm.open(folder, OPTIONS) as db:
-        with guide.working("loading", len(rows)) as tick:
+        with guide.working("loading", len(data.rows)) as tick:
             load = job.load(db, tick)
         guide.loaded(load, db.metrics())
         with guide.working("overwriting and deleting") as tick:
@@ -87,11 +82,11 @@ def main_job(guide: Guide, folder: str, seed: int, source: str | None, kept: boo
     with guide.working("comparing"):
         compared, reopened = job.compare()
     guide.compared(compared)
-    live_user_bytes = sum(len(key) + len(value) for key, value in job.model.items())
-    kind = filesystem_of(folder)
+    filesystem = filesystem_of(folder)
     return Report(
-        seed, name, source is not None, truncated, folder, kind, kept, load, changed, written, compared, reopened,
-        live_user_bytes=live_user_bytes, device_reason=why_no_device_count(kind, written.write_amp.device.value),
+        data, seed, folder, filesystem, kept, load, changed, written, compared, reopened,
+        live_user_bytes=sum(len(key) + len(value) for key, value in job.model.items()),
+        device_reason=why_no_device_count(filesystem, written.write_amp.device.value),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from labs.tour.kills import Killed
 from labs.tour.power import Crashes
 from labs.tour.report import Report
 from labs.tour.store import Changed, Compared, Load
+from labs.tour.workload import Data
 from lsm.metrics import Metrics
 from lsm.options import MIB
 from simfs.api import SyncLevel
@@ -81,10 +82,11 @@ class Guide:
 
     # the chapters
 
-    def opening(self, source: str, folder: str, seed: int) -> None:
+    def opening(self, data: Data, folder: str, seed: int) -> None:
         """What is going to happen."""
         self.out.print(Text("lsmlab: a tour of an LSM-tree store on this machine", style="bold"))
-        self.say(f"input: {source}\nstore: {folder}\nseed:  {seed}", "dim")
+        first = f" (the first {len(data.rows):,} rows)" if data.truncated else ""
+        self.say(f"input: {data.name}{first}\nstore: {folder}\nseed:  {seed}", "dim")
 
     def loaded(self, load: Load, metrics: Metrics) -> None:
         """Chapter 1."""
@@ -233,7 +235,7 @@ class Guide:
 def next_commands(report: Report) -> list[tuple[str, str]]:
     """What to try now, and why."""
     lsmlab, store = shlex.quote(command_name()), shlex.quote(report.folder if report.kept else "my-store")
-    some = "scan --limit 5" if report.given else "scan --prefix json/decoder.py --limit 5"
+    some = "scan --limit 5" if report.data.given else "scan --prefix json/decoder.py --limit 5"
     keep = [] if report.kept else [(f"{lsmlab} tour --dir {store}", "the same, and the store is kept")]
     return [
         *keep,

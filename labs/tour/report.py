@@ -10,6 +10,7 @@ from labs.text import encode_text
 from labs.tour.kills import Killed
 from labs.tour.power import Crashes
 from labs.tour.store import Changed, Compared, Load
+from labs.tour.workload import Data
 from lsm.metrics import Metrics
 from simfs.api import SyncLevel
 
@@ -18,10 +19,8 @@ from simfs.api import SyncLevel
 class Report:
     """Filled in chapter by chapter."""
 
+    data: Data
     seed: int
-    source: str
-    given: bool  # the input is a person's file
-    truncated: bool  # the input had more rows than are used
     folder: str
     filesystem: str | None
     kept: bool
@@ -74,7 +73,7 @@ class Report:
             "folder": self.folder,
             "kept": self.kept,
             "filesystem": self.filesystem,
-            "corpus": {"source": self.source, "truncated": self.truncated, **dataclasses.asdict(self.load)},
+            "corpus": {"source": self.data.name, "truncated": self.data.truncated, **dataclasses.asdict(self.load)},
             "changes": self._changes(),
             "compare": dataclasses.asdict(self.compared),
             "dial": {

@@ -6,6 +6,7 @@ the same seed makes the same choice on every machine, in every version of Python
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -48,21 +49,32 @@ def draw(key: bytes, seed: int, purpose: str) -> int:
     return int(xxhash.xxh3_64_intdigest(purpose.encode() + key, seed))
 
 
-def read_corpus(seed: int) -> list[Row]:
+@dataclass(frozen=True)
+class Data:
+    """What is loaded. `given`: a person's file. `truncated`: it has more rows than are used."""
+
+    name: str
+    rows: Sequence[Row]
+    given: bool
+    truncated: bool
+
+
+def read_corpus(seed: int) -> Data:
     """The lines of the standard library, shuffled: so keys do not arrive in the order in which they are stored."""
     rows = [Row(0, "put", key, value) for key, value in corpus.lines(lines_max=ROWS_MAX)]
     if not rows:
         raise InvalidArgument(f"{corpus.stdlib_folder()} holds no sources: name a file with --input")
-    return sorted(rows, key=lambda row: draw(row.key, seed, "order"))
+    name = f"lines of the standard library of Python {sys.version_info.major}.{sys.version_info.minor}, shuffled"
+    return Data(name, sorted(rows, key=lambda row: draw(row.key, seed, "order")), given=False, truncated=False)
 
 
-def read_input(path: str) -> tuple[list[Row], bool]:
-    """The first rows of a file, and whether there are more. Raises `InputError`, `InvalidArgument`, `OSError`."""
+def read_input(path: str) -> Data:
+    """The first rows of a file. Raises `InputError`, `InvalidArgument`, `OSError`."""
     with open(path, "rb") as file:
         rows = list(islice(read_rows(path, file), ROWS_MAX + 1))
     if not any(row.kind == "put" for row in rows):
         raise InvalidArgument(f"{path}: holds nothing to put into a store")
-    return rows[:ROWS_MAX], len(rows) > ROWS_MAX
+    return Data(path, rows[:ROWS_MAX], given=True, truncated=len(rows) > ROWS_MAX)
 
 
 def changes_of(keys: Iterable[bytes], model: Mapping[bytes, bytes], seed: int) -> Iterator[Change]:

@@ -110,12 +110,12 @@ def test_a_trace_is_carried_out_with_its_reads(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     lines = [f"{t},key-{t % 7},5,{t},0,{('set', 'get', 'delete', 'get')[t % 4]},0\n" for t in range(400)]
     file.write_text("".join(lines), encoding="utf-8")
-    found, truncated = read_input(str(file))
-    job = MainJob(str(tmp_path / "store"), found, seed=1)
+    data = read_input(str(file))
+    job = MainJob(str(tmp_path / "store"), data.rows, seed=1)
     with lsm.open(job.folder, OPTIONS) as db:
         load = job.load(db, lambda count: None)
         assert dict(db) == job.model
-    assert (load.entries, load.deletes, load.reads, load.wrong_reads, truncated) == (100, 100, 200, 0, False)
+    assert (load.entries, load.deletes, load.reads, load.wrong_reads, data.truncated) == (100, 100, 200, 0, False)
 
 
 def test_the_device_is_not_counted_where_nobody_counts() -> None:
@@ -159,6 +159,16 @@ def test_json(cities: str, scratch: Path) -> None:
     assert (report["write_amp"]["device"] is None) == (report["write_amp"]["device_reason"] is not None)
     assert report["space_amp"] > 0
     assert report["seconds"] > 0
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.campaign
+def test_the_real_tour_takes_less_than_a_minute(scratch: Path) -> None:
+    report = json.loads(tour("--format", "json").stdout)
+    assert report["ok"] is True
+    assert report["corpus"]["entries"] > 100_000
+    assert report["metrics"]["compactions"] > 5
+    assert report["seconds"] < 60
     assert os.listdir(scratch) == []
 
 
