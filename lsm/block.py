@@ -58,7 +58,7 @@ def encode_block(columns: Columns) -> bytes:
     '02000000 01000000 04000000 00000000 00010000 00010000 006b3132 01010000 01020000 6162'
     """
     keys, tags, values = columns
-    prefix_length = _common_prefix(keys[0], keys[-1]) if keys else 0
+    prefix_length = _common_prefix(keys[0], keys[-1]) if len(keys) > 1 else 0
     key_column = b"".join(keys)
     value_column = b"".join(values)
     if prefix_length * len(keys) * _PREFIX_WORTH < len(key_column) + len(value_column):
@@ -184,36 +184,46 @@ class Block:
                 return None
             key = key[len(self._prefix) :]
         i = self._first(key)
-        while i < self.count and self._item(self._key_ends, self._key_width, self._keys, self._key_bytes, i) == key:
-            at = self._tags + i * self._tag_width
-            tag = self._tag_base + _WIDTHS[self._tag_width].unpack_from(self._raw, at)[0]
+        if i < 0:
+            return None
+        number, tags = _WIDTHS[self._tag_width], self._tags
+        while True:
+            tag = self._tag_base + number.unpack_from(self._raw, tags + i * number.size)[0]
             if tag <= tag_max:
                 return tag, self._item(self._value_ends, self._value_width, self._values, self._value_bytes, i)
             i += 1
-        return None
+            if i == self.count or self._key(i) != key:
+                return None
 
     # searching the raw bytes
 
     def _first(self, suffix: bytes) -> int:
-        """The position of the first key that is at least `suffix`, or, if no key equals it, any position."""
+        """The position of the first (newest) entry of a key, -1 if there is none."""
         if self._key_width == 0:
-            size, start = self._key_bytes, self._keys
+            size: int = self._key_bytes
+            start: int = self._keys
             if len(suffix) != size:
-                return self.count
+                return -1
             if size:  # `bytes.find` searches in C, but may also hit across two keys
                 at: int = self._raw.find(suffix, start, self._tags)
                 for _ in range(_FIND_TRIES):
-                    if at < 0 or (at - start) % size == 0:
-                        return (at - start) // size if at >= 0 else self.count
+                    if at < 0:
+                        return -1
+                    if (at - start) % size == 0:
+                        return (at - start) // size
                     at = self._raw.find(suffix, at + 1, self._tags)
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
-            if self._item(self._key_ends, self._key_width, self._keys, self._key_bytes, middle) < suffix:
+            if self._key(middle) < suffix:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low if low < self.count and self._key(low) == suffix else -1
+
+    def _key(self, i: int) -> bytes:
+        """Key `i` without the prefix."""
+        return self._item(self._key_ends, self._key_width, self._keys, self._key_bytes, i)
 
     def _item(self, ends_at: int, width: int, start: int, size: int, i: int) -> bytes:
         """String `i` of a column."""
