@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any
 
 import click
-from lsm.tables import TableReader, open_table
 
 from labs.output import Function, format_option, json_text, say_json, say_lines
 from labs.text import encode_text
 from lsm.entry import KIND_BITS, KIND_MASK, VALUE
 from lsm.inspection import Entry, describe_manifest, describe_wal
+from lsm.tables import TableReader, open_table
 from simfs.api import default_world
 
 SHOWN_BYTES = 60
