@@ -65,7 +65,7 @@ class _Job:
         """Sources, newest first, through garbage collection into `_writer`."""
         writer = self._writer
         assert writer is not None
-        for window in merge_windows(sources):
+        for window in merge_windows(sources, settle=False):
             kept = collect(window, deletes, self.context.snapshots, older)
             writer.add(kept)
             self.entries_read += len(window.keys)

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm.entry import DELETE, KIND_BITS, KIND_MASK, Columns
-from lsm.merge import chosen, distinct
+from lsm.merge import chosen, distinct, newest_first
 
 if TYPE_CHECKING:
     from lsm.key_ranges import KeyRanges
@@ -42,11 +42,17 @@ Numbers = npt.NDArray[np.uint64]
 
 
 def collect(columns: Columns, deletes: RangeDeletes, snapshots: Sequence[int], older: KeyRanges) -> Columns:
-    """A window without what nobody needs. `snapshots` ascend; `older`: keys that older tables may hold."""
-    keys, tags, values = columns
+    """A window without what nobody needs. `snapshots` ascend; `older`: keys that older tables may hold.
+
+    Versions of a key may come in any order, and leave newest first.
+    """
+    keys = columns.keys
     spans = [] if deletes.is_empty else list(deletes.spans(keys))
-    if not spans and all(values) and distinct(keys):
+    unique = distinct(keys)
+    if unique and not spans and all(columns.values):
         return columns
+    columns = columns if unique else newest_first(columns)
+    keys, tags, values = columns
     same_key = np.fromiter(map(eq, islice(keys, 1, None), keys), np.bool_, len(keys) - 1)
     packed = np.fromiter(tags, np.uint64, len(tags))
     sequences = packed >> np.uint64(KIND_BITS)

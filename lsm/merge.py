@@ -52,11 +52,14 @@ def heap_merge(sources: Sequence[Iterable[Columns]]) -> Iterator[tuple[bytes, in
         yield key, -negated, value
 
 
-def merge_windows(sources: Sequence[Iterator[Columns]]) -> Iterator[Columns]:
-    """Every entry of the sources, all versions, in order, in windows of some `WINDOW_ENTRIES`."""
+def merge_windows(sources: Sequence[Iterator[Columns]], *, settle: bool = True) -> Iterator[Columns]:
+    """Every entry of the sources, all versions, in order, in windows of some `WINDOW_ENTRIES`.
+
+    Without `settle`, versions of a key come in the order of the sources (for who calls `newest_first` anyhow).
+    """
     share = _share(sources)
     for slices in _slices([_Ahead(source) for source in sources], share, share):
-        yield _merged(slices, settle=True)
+        yield _merged(slices, settle=settle)
 
 
 def merge_scan(
@@ -90,7 +93,7 @@ def visible(columns: Columns, deletes: RangeDeletes, sequence: int) -> tuple[lis
     if unique and not spans and all(values):
         return keys, values
     if not unique:
-        keys, tags, values = _newest_first(Columns(keys, tags, values))
+        keys, tags, values = newest_first(Columns(keys, tags, values))
     keep = [True, *map(ne, islice(keys, 1, None), keys)]  # the newest of each key
     for i in [i for i, value in enumerate(values) if not value]:
         keep[i] = keep[i] and tags[i] & KIND_MASK != DELETE
@@ -221,10 +224,10 @@ def _merged(slices: list[Columns], *, settle: bool) -> Columns:
     keys, tags, values = _joined(slices)
     pick = itemgetter(*sorted(range(len(keys)), key=keys.__getitem__))
     merged = Columns(list(pick(keys)), list(pick(tags)), list(pick(values)))
-    return _newest_first(merged) if settle and not distinct(merged.keys) else merged
+    return newest_first(merged) if settle and not distinct(merged.keys) else merged
 
 
-def _newest_first(columns: Columns) -> Columns:
+def newest_first(columns: Columns) -> Columns:
     """The same with the versions of each key in order, should the sources not have been newest first."""
     keys, tags, values = columns
     falling = map(lt, islice(tags, 1, None), tags)

@@ -18,6 +18,7 @@ from lsm.filenames import table_name
 from lsm.garbage import collect
 from lsm.key_ranges import KeyRanges
 from lsm.memtable import make_memtable
+from lsm.merge import merge_scan
 from lsm.options import Options
 from lsm.outputs import OutputWriter
 from lsm.picking import PickState, Plan, make_picker, manual_plan
@@ -150,6 +151,27 @@ class Store:
                     value = second if kind == VALUE else None
         return value
 
+    def model(self, sequence: int) -> dict[bytes, bytes]:
+        """Every live key at a sequence."""
+        live: dict[bytes, bytes] = {}
+        for at, (kind, first, second) in self.history:
+            if at > sequence:
+                break
+            if kind == VALUE:
+                live[first] = second
+            elif kind == DELETE:
+                live.pop(first, None)
+            else:
+                live = {key: value for key, value in live.items() if not first <= key < second}
+        return live
+
+    def scan(self, sequence: int) -> dict[bytes, bytes]:
+        """Every live key at a sequence, by a scan."""
+        readers = [self.tables.get(table) for _, table in self.version.tables()]
+        deletes = fragment(row for reader in readers for row in reader.range_deletes)
+        windows = merge_scan([reader.blocks(b"", None) for reader in readers], deletes, sequence)
+        return {key: value for keys, values in windows for key, value in zip(keys, values, strict=True)}
+
     def readers(self) -> list[int]:
         return [*self.snapshots, self.sequence]
 
@@ -250,6 +272,44 @@ def assert_no_garbage(store: Store) -> None:
             assert rows[i - 1][0] == key, "a delete with nothing under it"
     stripes = len(set(store.snapshots)) + 1
     assert len(rows) <= stripes * len({key for key, _, _ in rows})
+
+
+@pytest.mark.parametrize("strategy", ["leveled", "tiered"])
+def test_many_windows(strategy: str) -> None:
+    """20,000 writes in windows of the usual size: versions, deletes and range deletes across their borders."""
+    options = Options.make(
+        strategy=strategy,
+        max_bytes_for_level_base=200_000,
+        target_file_size_base=30_000,
+        compression="zlib",
+        block_size=1024,
+    )
+    store = Store(options)
+    state = 1
+    for i in range(20_000):
+        state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+        key = b"key%05d" % ((state >> 33) % 6000)
+        if state >> 60 == 0:
+            store.write((DELETE, key, b""))
+        elif i % 997 == 0:
+            store.write((RANGE_DELETE, key, key + b"~"), (RANGE_DELETE, key[:-2], key[:-2] + b"~"))
+        else:
+            store.put(key, key * (1 + i % 5))
+        if i in (3_000, 11_111):
+            store.snapshots.append(store.sequence)
+        if i % 2_500 == 2_499:
+            store.flush()
+            store.settle()
+    for step in ("settled", "compacted", "released"):
+        if step == "released":
+            store.snapshots.clear()
+        if step != "settled":
+            store.compact()
+        for sequence in store.readers():
+            seen = store.scan(sequence)
+            assert seen == store.model(sequence), (step, sequence)
+            assert len(seen) > 1000
+    assert len(store.entries()) == len(store.model(store.sequence))
 
 
 # one defect each
