@@ -10,6 +10,8 @@ import venv
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -62,6 +64,7 @@ def test_no_new_python_is_one_clear_line() -> None:
     assert result.stderr.strip().split("\n")[-1].startswith("lsmlab needs Python 3.11 or newer, and python2 is not")
 
 
+@pytest.mark.campaign
 def test_the_wheel_installs_into_a_fresh_environment_and_runs(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = str(tmp_path / "venv/bin/python")
