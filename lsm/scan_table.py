@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lsm.entry import Columns, RangeDelete
+from lsm.errors import Corruption
 from lsm.sections import MAGIC_SCAN, unseal
 from lsm.table_file import TableFile, TableWriter, Tally, check_order
 
@@ -148,7 +149,7 @@ class ScanTable(TableFile):
             self._number = number
         self.memory_bytes = 4096
         if tail.footer.index_bytes or tail.footer.filter_bytes:
-            raise self.corruption(tail.footer.offsets[0], "a scan table has neither index nor filter")
+            raise Corruption(path, tail.footer.offsets[0], "a scan table has neither index nor filter")
 
     def may_contain(self, _key: bytes) -> bool:
         """There is no filter: perhaps."""
@@ -168,7 +169,7 @@ class ScanTable(TableFile):
                         stats.useful_bytes += len(value)
                         return tag, value
             except ValueError as error:
-                raise self.corruption(offset, error) from None
+                raise self.damage(offset, error) from None
         stats.false_positives += 1
         return None
 
@@ -190,23 +191,23 @@ class ScanTable(TableFile):
 
     def _length(self, head: bytes, offset: int, end: int) -> int:
         if len(head) < _LENGTH.size or offset + _LENGTH.size > end:
-            raise self.corruption(offset, "chunk: its length is cut short")
+            raise Corruption(self.path, offset, "chunk: its length is cut short")
         length: int = _LENGTH.unpack_from(head)[0]
         if length > end - offset - _LENGTH.size:
-            raise self.corruption(offset, f"chunk of {length} bytes: only {end - offset - _LENGTH.size} are left")
+            raise Corruption(self.path, offset, f"chunk of {length} bytes: only {end - offset - _LENGTH.size} are left")
         return length
 
     def _unsealed(self, section: bytes, offset: int, *, verify: bool) -> bytes:
         try:
             return unseal(section, offset, verify=verify)
         except ValueError as error:
-            raise self.corruption(offset, error) from None
+            raise self.damage(offset, error) from None
 
     def _decoded(self, raw: bytes, offset: int) -> Columns:
         try:
             return decode_records(raw)
         except ValueError as error:
-            raise self.corruption(offset, error) from None
+            raise self.damage(offset, error) from None
 
     def blocks(self, start: bytes, stop: bytes | None, *, fill_cache: bool = True) -> Iterator[Columns]:
         """The entries with keys in [start, stop), chunk by chunk; all before `start` is read as well."""
@@ -255,7 +256,7 @@ class ScanTable(TableFile):
                 check_order(columns)
                 tally.add(columns, sum(map(len, columns.keys)) + sum(map(len, columns.values)))
             except ValueError as error:
-                raise self.corruption(offset, error) from None
+                raise self.damage(offset, error) from None
             chunks += 1
         self.check_counts(tally, chunks)
         return tally.entries

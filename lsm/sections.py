@@ -25,7 +25,7 @@ import zlib
 from dataclasses import dataclass
 
 from lsm.codecs import CODES, NONE, compress, decompress
-from lsm.errors import Corruption
+from lsm.errors import Corruption, InvalidArgument
 from simfs.api import File
 
 CHECKSUM_CRC32 = 1
@@ -125,6 +125,11 @@ def decode_footer(data: bytes, path: str, size_bytes: int) -> Footer:
     return Footer(magic, *sizes)
 
 
+def damage(path: str, offset: int, error: ValueError) -> Exception:
+    """What a decoder said, as `Corruption`. A missing library is not damage and stays what it is."""
+    return error if isinstance(error, InvalidArgument) else Corruption(path, offset, str(error))
+
+
 class Tail:
     """The end of a table file, read once; hands out sections from what was read."""
 
@@ -137,7 +142,7 @@ class Tail:
         self.footer = decode_footer(self._data, path, self.size_bytes)
 
     def section(self, offset: int, size: int) -> bytes:
-        """The checked content of the section at `offset`. Raises `Corruption`."""
+        """The checked content of the section at `offset`. Raises `Corruption`, `MissingExtra`."""
         if offset >= self._start:
             stored = self._data[offset - self._start : offset - self._start + size]
         else:
@@ -145,4 +150,4 @@ class Tail:
         try:
             return unseal(stored, offset)
         except ValueError as error:
-            raise Corruption(self._path, offset, str(error)) from None
+            raise damage(self._path, offset, error) from None

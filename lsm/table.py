@@ -166,7 +166,7 @@ class BlockTable(TableFile):
             filter_ = tail.section(at, size) if size else b""
             self.may_contain: Callable[[bytes], bool] = bloom.prober(filter_) if size else _always
         except ValueError as error:
-            raise self.corruption(at, error) from None
+            raise self.damage(at, error) from None
         keys_bytes = sum(map(len, self._last_keys))
         self.memory_bytes = 4096 + keys_bytes + 89 * len(starts) + bloom.memory_bytes(filter_)
 
@@ -218,7 +218,7 @@ class BlockTable(TableFile):
         try:
             return Block(unseal(self.pread(offset, size), offset, verify=verify))
         except ValueError as error:
-            raise self.corruption(offset, error) from None
+            raise self.damage(offset, error) from None
 
     def _decode(self, i: int, block: Block | DecodedBlock) -> DecodedBlock:
         if isinstance(block, DecodedBlock):
@@ -226,7 +226,7 @@ class BlockTable(TableFile):
         try:
             return block.decode()
         except ValueError as error:
-            raise self.corruption(self._offsets[i], error) from None
+            raise self.damage(self._offsets[i], error) from None
 
     # scans
 
@@ -301,7 +301,7 @@ class BlockTable(TableFile):
                 if missing is not None:
                     raise ValueError(f"the filter denies key {missing!r}")
             except ValueError as error:
-                raise self.corruption(offset, error) from None
+                raise self.damage(offset, error) from None
         self.check_counts(tally, len(self._last_keys))
         return tally.entries
 

@@ -25,7 +25,7 @@ from lsm.codecs import require
 from lsm.entry import DELETE, KIND_BITS, KIND_MASK, RANGE_DELETE, VALUE, Columns, RangeDelete, make_tag
 from lsm.errors import Corruption
 from lsm.properties import TableProperties, decode_properties, encode_properties
-from lsm.sections import MAGIC_BLOCK, Footer, Tail, encode_footer, seal
+from lsm.sections import MAGIC_BLOCK, Footer, Tail, damage, encode_footer, seal
 from simfs.api import File, SyncKind
 
 if TYPE_CHECKING:
@@ -243,12 +243,12 @@ class TableFile:
             size = tail.footer.range_deletes_bytes
             self.range_deletes: list[RangeDelete] = decode_range_deletes(tail.section(at, size)) if size else []
         except ValueError as error:
-            raise self.corruption(at, error) from None
+            raise self.damage(at, error) from None
         self._number = self.properties.number
 
-    def corruption(self, offset: int, reason: object) -> Corruption:
-        """Damage at `offset` of this file."""
-        return Corruption(self.path, offset, str(reason))
+    def damage(self, offset: int, error: ValueError) -> Exception:
+        """`error`, as found at `offset` of this file."""
+        return damage(self.path, offset, error)
 
     def meta(self) -> TableMeta:
         """The table as the manifest knows it, under the number it was opened with."""
@@ -282,11 +282,9 @@ class TableFile:
         }
         for name, value in found.items():
             if getattr(stored, name) != value:
-                raise self.corruption(
-                    self.footer.offsets[3], f"{name}: the properties say {getattr(stored, name)!r}, found {value!r}"
-                )
+                reason = f"{name}: the properties say {getattr(stored, name)!r}, found {value!r}"
+                raise Corruption(self.path, self.footer.offsets[3], reason)
         bounds = [sequence for _, _, sequence in deletes] + ([tally.seq_min, tally.seq_max] if tally.entries else [])
         if bounds and not stored.seq_min <= min(bounds) <= max(bounds) <= stored.seq_max:
-            raise self.corruption(
-                self.footer.offsets[3], f"sequences {min(bounds)}…{max(bounds)} exceed the properties'"
-            )
+            reason = f"sequences {min(bounds)}…{max(bounds)} are not within {stored.seq_min}…{stored.seq_max}"
+            raise Corruption(self.path, self.footer.offsets[3], reason)
