@@ -42,13 +42,12 @@ from lsm import bloom
 from lsm.block import Block, DecodedBlock, decode_block, encode_block
 from lsm.entry import Columns, RangeDelete
 from lsm.sections import MAGIC_BLOCK, unseal
-from lsm.table_file import TableFile, TableWriter, Tally, check_order
+from lsm.table_file import TableFile, TableStats, TableWriter, Tally, check_order
 
 if TYPE_CHECKING:
     from lsm.cache import BlockCache
     from lsm.options import Options
     from lsm.sections import Tail
-    from lsm.table_file import TableStats
     from lsm.version import TableMeta
     from simfs.api import File, Filesystem
 
@@ -250,7 +249,7 @@ class BlockTable(TableFile):
 
     def _columns(self, order: range, start: bytes, stop: bytes | None, fill_cache: bool) -> Iterator[Columns]:
         """These blocks as columns, the outermost trimmed to [start, stop)."""
-        stats = self.stats
+        stats = self.stats if fill_cache else TableStats()
         ends = (order[0], order[-1]) if order else ()
         for i in order:
             block = self._scanned(i, fill_cache)
