@@ -203,6 +203,7 @@ class RecordWriter:
 
     def attest(self) -> None:
         """Append an empty record if that attests anything new: a clean end leaves no record unattested."""
+        self.flush()
         if self.synced_bytes == self.size_bytes:
             self.add(b"")
 

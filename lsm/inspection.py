@@ -44,7 +44,7 @@ def describe_manifest(fs: Filesystem, path: str) -> Iterator[Entry]:
 
 
 def _entries(scan: Scan, file: str, describe: Callable[[bytes], Entry]) -> Iterator[Entry]:
-    whole_head = not scan.damages or scan.damages[0].offset > 0
+    whole_head = scan.end_offset > 0 and (not scan.damages or scan.damages[0].offset > 0)
     if whole_head:
         head: Entry = {"type": "header", "offset": 0, "length": HEADER_BYTES, "crc_ok": True}
         yield head | {"file": file, "number": scan.number, "first_sequence": scan.first_sequence}

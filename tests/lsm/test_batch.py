@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lsm.batch
@@ -45,6 +45,7 @@ def test_golden_payload() -> None:
     assert decode_ops(bytes.fromhex(golden)) == (42, ops)
 
 
+@settings(deadline=None)
 @given(st.integers(0, MAX_SEQUENCE - 8), ops_lists)
 def test_round_trip(first: int, ops: list[Op]) -> None:
     payload = encode_ops(first, ops)
@@ -53,6 +54,7 @@ def test_round_trip(first: int, ops: list[Op]) -> None:
         assert encode_op(first, *ops[0]) == payload
 
 
+@settings(deadline=None)
 @given(ops_lists)
 def test_every_cut_and_every_extra_byte_is_noticed(ops: list[Op]) -> None:
     payload = encode_ops(7, ops)
@@ -63,6 +65,7 @@ def test_every_cut_and_every_extra_byte_is_noticed(ops: list[Op]) -> None:
         decode_ops(payload + b"\0")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_what_decodes_was_encoded_so(payload: bytes) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.coding import decode_bytes, decode_varint, encode_bytes, encode_varint, printable
@@ -29,6 +29,7 @@ def test_golden_varints(value: int, golden: str) -> None:
     assert decode_varint(bytes.fromhex(golden), 0) == (value, len(golden) // 2)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**70 - 1)))
 def test_varints_round_trip_one_after_the_other(values: list[int]) -> None:
     data = b"".join(encode_varint(value) for value in values)
@@ -39,6 +40,7 @@ def test_varints_round_trip_one_after_the_other(values: list[int]) -> None:
     assert found == values
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=12))
 def test_what_decodes_is_the_one_encoding(data: bytes) -> None:
     try:
@@ -59,6 +61,7 @@ def test_a_negative_integer_is_a_defect() -> None:
         encode_varint(-1)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=5))
 def test_strings_round_trip_and_notice_every_cut(data: bytes, after: bytes) -> None:
     encoded = encode_bytes(data)
@@ -78,6 +81,7 @@ def unprint(text: str) -> bytes:
     return codecs.escape_decode(text.encode())[0]
 
 
+@settings(deadline=None)
 @given(st.one_of(st.binary(), st.text().map(str.encode)))
 def test_printable_is_printable_and_reversible(data: bytes) -> None:
     text = printable(data)

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.errors import InvalidArgument
@@ -72,6 +72,7 @@ def test_golden_file() -> None:
     assert (writer.size_bytes, writer.synced_bytes) == (69, 53)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=30), st.integers(0, 2**40), st.integers(0, 2**40))
 def test_a_record_passes_at_its_own_place_only(payload: bytes, offset: int, other: int) -> None:
     base = seed_base(MAGIC, 7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.batch import Op, encode_ops
@@ -293,6 +293,7 @@ def check_prefix(replay: Replay, least: int) -> None:
     assert replay.last_sequence == len(replay.batches) >= least
 
 
+@settings(deadline=None)
 @given(steps, st.integers(0, 2**32))
 def test_power_loss_at_every_operation_leaves_a_prefix_with_all_that_was_synced(
     script: list[SyncLevel | str], seed: int
@@ -305,6 +306,7 @@ def test_power_loss_at_every_operation_leaves_a_prefix_with_all_that_was_synced(
             check_prefix(recovered(store.fs.crash_image("power", choice, at)), least)
 
 
+@settings(deadline=None)
 @given(steps)
 def test_a_kill_at_every_operation_leaves_a_prefix_with_all_that_was_flushed(script: list[SyncLevel | str]) -> None:
     store, acknowledged = run(script)

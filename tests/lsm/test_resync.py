@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import resync
@@ -40,6 +40,7 @@ def files(draw: st.DrawFn) -> bytes:
     return bytes(data + draw(noise))
 
 
+@settings(deadline=None)
 @given(files(), st.integers(0, 100), st.integers(0, 100), st.sampled_from([0, 20, 10_000]), st.integers(1, 40))
 def test_both_ways_find_what_a_plain_loop_finds(
     data: bytes, start: int, attests_min: int, budget_bytes: int, chunk_bytes: int
@@ -75,6 +76,7 @@ def test_an_array_of_small_integers_costs_linear_time() -> None:
     assert search._budget_bytes > -len(data)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), min_size=1), st.integers(0, 2**32 - 1))
 def test_checksums_from_prefixes(parts: list[bytes], seed: int) -> None:
     data = b"".join(parts)

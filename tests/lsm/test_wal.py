@@ -8,13 +8,13 @@ from functools import cache
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.batch import encode_ops
 from lsm.entry import VALUE
 from lsm.errors import Corruption
-from lsm.framing import HEADER_BYTES, RECORD_HEAD_BYTES, encode_header
+from lsm.framing import HEADER_BYTES, RECORD_HEAD_BYTES, encode_header, encode_record, seed_base
 from lsm.wal import LogRecord, LogScan, LogWriter, scan_log
 from simfs.api import Filesystem, SyncLevel
 from simfs.faults import FaultyFilesystem
@@ -399,6 +399,7 @@ def test_every_byte_flipped(shape: str, clean: bool, mode: str) -> None:
             check_damaged(log, bytes(data), mode, log.piece(offset))
 
 
+@settings(deadline=None)
 @given(st.sampled_from(ALL), st.sampled_from(MODES), st.data())
 def test_a_stretch_overwritten(which: tuple[str, bool], mode: str, draws: st.DataObject) -> None:
     """Whatever is read was written, in order; damage below an attested offset is never swallowed."""
@@ -536,6 +537,7 @@ def runs(values: Sequence[bytes]) -> Iterator[tuple[bytes, SyncLevel]]:
         yield value, SyncLevel(len(value) * 7 % 4 if i else 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=200), max_size=10), st.booleans())
 def test_any_records_come_back(values: list[bytes], clean: bool) -> None:
     fs = new_fs()
@@ -551,3 +553,10 @@ def test_any_records_come_back(values: list[bytes], clean: bool) -> None:
     assert found.end_offset == len(content(fs)) == log.size_bytes
     attested = [record.attested for record in found.records]
     assert attested == sorted(attested)
+
+
+def test_a_record_that_attests_beyond_itself_is_no_record() -> None:
+    head = encode_header(b"lsmlabWL", 7, 1)
+    forged = encode_record(seed_base(b"lsmlabWL", 7), len(head), len(head) + 1, b"x")
+    found = scan(head + forged, "tolerate_torn_tail")
+    assert (found.records, found.reason) == ([], "record attests 33 durable bytes, beyond its own offset")
