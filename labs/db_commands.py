@@ -16,9 +16,10 @@ import click
 import lsm
 from labs import text
 from labs.load_command import load
-from labs.output import hex_option, json_text, note, say, say_json, say_lines
+from labs.output import hex_option, json_text, note, say, say_json, say_lines, size_text
 from labs.store_group import Store, db, store_command
 from lsm.errors import Corruption
+from lsm.metrics import Metrics
 
 __all__ = ["db", "load"]
 
@@ -27,7 +28,7 @@ __all__ = ["db", "load"]
 @click.argument("key")
 @hex_option
 def get(store: Store, key: str, as_hex: bool, form: str) -> int:
-    """Print the value of KEY; exit code 1 if there is none."""
+    """Print the value of KEY. Exit code 1 if there is none."""
     key_bytes = text.read(key, as_hex)
     with store.open_to_read() as opened:
         value = opened.get(key_bytes)
@@ -94,7 +95,10 @@ def scan(
     as_hex: bool,
     form: str,
 ) -> None:
-    """Print keys and values in order, a tab between them; as JSON, one object a line (`load` reads it back)."""
+    """Print keys and values in order.
+
+    A tab stands between them; as JSON, one object a line, which `load` reads back.
+    """
     low, high, first = (None if bound is None else text.read(bound, as_hex) for bound in (start, stop, prefix))
     with store.open_to_read() as opened:
         pairs = opened.scan(low, high, reverse=reverse, prefix=first)
@@ -114,14 +118,32 @@ def _scan_lines(pairs: Iterator[tuple[bytes, bytes]], keys_only: bool, as_hex: b
 
 
 @store_command("stats")
-def stats(store: Store, form: str) -> None:
-    """Print the per-level table, the amplifications and the counters since the store was opened."""
+@click.option("--space", is_flag=True, help="Scan the store to count its live data, which space amplification needs.")
+def stats(store: Store, space: bool, form: str) -> None:
+    """Print the per-level table, and more.
+
+    As JSON, with every counter.
+    """
     with store.open_to_read() as opened:
-        metrics = opened.metrics()
+        metrics = opened.metrics(exact_space=space)
+    _say_metrics(metrics, form)
+
+
+def _say_metrics(metrics: Metrics, form: str) -> None:
     if form == "json":
         say_json(metrics.to_json())
-    else:
-        say(metrics.table())
+        return
+    memory, amp = metrics.memory, metrics.write_amp
+    ratios = {"engine": amp.engine, "logical": amp.logical, "device": amp.device, "space": metrics.space_amp}
+    known = [f"{name} {ratio.value:.2f}" for name, ratio in ratios.items() if ratio.value is not None]
+    say(metrics.table())
+    say(f"\nlive files {size_text(metrics.live_bytes)}, last sequence {metrics.last_sequence:,}")
+    indexes, blocks = size_text(memory.indexes_and_filters_bytes), size_text(memory.block_cache_bytes)
+    say(
+        f"memory: memtable {parts[0]}, indexes and filters {parts[1]}, block cache {size_text(memory.block_cache_bytes)}"
+    )
+    if known:
+        say("amplification since it was opened: " + ", ".join(known))
 
 
 @store_command("compact")
@@ -129,22 +151,22 @@ def stats(store: Store, form: str) -> None:
 @click.option("--stop", help="The first key after the range; else to the end.")
 @hex_option
 def compact(store: Store, start: str | None, stop: str | None, as_hex: bool, form: str) -> None:
-    """Merge the tables that touch a range of keys as deep as the strategy goes."""
+    """Merge tables, in a range of keys or all.
+
+    They are merged as deep as the strategy goes.
+    """
     low, high = (None if bound is None else text.read(bound, as_hex) for bound in (start, stop))
     with store.open(create=False) as opened:
         opened.compact(low, high)
         metrics = opened.metrics()
-    if form == "json":
-        say_json(metrics.to_json())
-    else:
-        say(metrics.table())
+    _say_metrics(metrics, form)
 
 
 @store_command("verify")
 def verify(store: Store, form: str) -> int:
-    """Read every byte of every live file and check it; exit code 4 at the first damage.
+    """Check every byte of every live file. Exit code 4 at the first damage.
 
-    Checks checksums, the order of keys and versions, and the tables against the manifest.
+    Checks the checksums, the order of keys and versions, and the tables against the manifest.
     """
     try:
         with store.open_to_read() as opened:
@@ -163,7 +185,10 @@ def verify(store: Store, form: str) -> int:
 
 @store_command("repair")
 def repair(store: Store, form: str) -> None:
-    """Rebuild the manifest of a damaged store from its tables and logs; what could not be used is listed."""
+    """Rebuild a damaged store from what is left.
+
+    Needs no manifest, only tables and logs; what could not be used is listed, and kept in `lost/`.
+    """
     report = dataclasses.asdict(lsm.repair(store.path, store.options()))
     if form == "json":
         say_json(report)
@@ -177,7 +202,10 @@ def repair(store: Store, form: str) -> None:
 @store_command("checkpoint")
 @click.argument("target", type=click.Path())
 def checkpoint(store: Store, target: str, form: str) -> None:
-    """Make a consistent copy of the store in the new folder TARGET; tables are shared by hard links."""
+    """Copy the store into the new folder TARGET.
+
+    The copy is consistent, and shares its tables with the store by hard links.
+    """
     with store.open(create=False) as opened:
         opened.checkpoint(target)
         tables = sum(len(level) for level in opened.version.levels)

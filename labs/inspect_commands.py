@@ -21,6 +21,7 @@ from lsm.tables import TableReader, open_table
 from simfs.api import default_world
 
 SHOWN_BYTES = 60
+SHOWN_OPS = 4
 
 
 def file_argument(command: Function) -> Function:
@@ -44,7 +45,7 @@ def inspect() -> None:
 @full_option
 @format_option
 def wal(file: str, full: bool, form: str) -> int:
-    """Show the records of a write-ahead log (*.log), and any damage in it."""
+    """Show the records of a write-ahead log (*.log), and any damage in it. As JSON with all ops of a batch."""
     return _show(describe_wal(default_world().fs, file, limit_bytes=None if full else SHOWN_BYTES), _wal_text, form)
 
 
@@ -85,8 +86,10 @@ def _text(entry: Entry, describe: Any) -> str:
 
 
 def _wal_text(entry: Entry) -> str:
-    ops = ", ".join(_op_text(op) for op in entry["ops"])
-    return f"record  sequence {entry['first_sequence']}: {ops}"
+    ops = entry["ops"]
+    shown = ", ".join(_op_text(op) for op in ops[:SHOWN_OPS])
+    more = f", and {len(ops) - SHOWN_OPS:,} more" if len(ops) > SHOWN_OPS else ""
+    return f"record  sequence {entry['first_sequence']}: {shown}{more}"
 
 
 def _op_text(op: dict[str, Any]) -> str:

@@ -64,9 +64,10 @@ def load(
     progress: bool | None,
     form: str,
 ) -> None:
-    """Load FILE: a CSV, JSON lines, or a cache trace (time,key,key size,value size,client,operation,TTL).
+    """Load a CSV, JSON lines or a cache trace.
 
-    `-` is standard input. Reads in a trace are skipped.
+    FILE `-` is standard input. A cache trace has the columns time, key, key size, value size, client, operation,
+    TTL and no header; its reads are skipped.
     """
     how = Reading(input_format, key, value, header, "\t" if delimiter == "\\t" else delimiter)
     done, started = Loaded(), time.perf_counter()

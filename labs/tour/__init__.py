@@ -36,7 +36,11 @@ INPUT_HELP = "A CSV, JSON lines or cache trace, instead of the sources of Python
 @click.option("--input", "source", type=click.Path(dir_okay=False), metavar="FILE", help=INPUT_HELP)
 @format_option
 def tour(kept: str | None, seed: int, source: str | None, form: str) -> int:
-    """Load, overwrite, kill, cut the power, recover and measure a store on this machine."""
+    """See a store work, crash and recover.
+
+    Loads real data on this machine's disk, overwrites and deletes part of it, reopens it and compares, kills
+    writers, cuts the power of a disk in memory, and measures where the bytes went. Exit code 1 if a check fails.
+    """
     guide = Guide(silent=form == "json")
     with work_folders(kept) as (folder, scratch):
         report = take_tour(guide, folder, scratch, seed, source, kept is not None)

@@ -119,7 +119,10 @@ def test_commands_that_read_create_nothing_and_change_nothing(store: str) -> Non
 def test_stats_and_compact(store: str) -> None:
     filled(store)
     assert "Level" in lsmlab("db", store, "compact").stdout
-    assert lsmlab("db", store, "stats").stdout.split()[0] == "Level"
+    text = lsmlab("db", store, "stats", "--space").stdout
+    assert text.split()[0] == "Level"
+    assert "last sequence 50" in text
+    assert "space " in text.splitlines()[-1]
     figures = as_json("db", store, "stats")
     assert sum(row["files"] for row in figures["levels"] if row["level"] != "Sum") == 1
     assert set(figures["write_amp"]) == {"engine", "logical", "device"}
