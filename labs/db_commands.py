@@ -139,9 +139,7 @@ def _say_metrics(metrics: Metrics, form: str) -> None:
     say(metrics.table())
     say(f"\nlive files {size_text(metrics.live_bytes)}, last sequence {metrics.last_sequence:,}")
     indexes, blocks = size_text(memory.indexes_and_filters_bytes), size_text(memory.block_cache_bytes)
-    say(
-        f"memory: memtable {parts[0]}, indexes and filters {parts[1]}, block cache {size_text(memory.block_cache_bytes)}"
-    )
+    say(f"memory: memtable {size_text(memory.memtable_bytes)}, indexes and filters {indexes}, block cache {blocks}")
     if known:
         say("amplification since it was opened: " + ", ".join(known))
 
