@@ -47,7 +47,7 @@ def unescape(text: str) -> bytes:
     >>> unescape(r"a\\x00")
     b'a\\x00'
     """
-    return codecs.escape_decode(text.encode())[0]  # type: ignore[attr-defined, no-any-return]
+    return codecs.escape_decode(text.encode())[0]
 
 
 @dataclass

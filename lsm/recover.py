@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lsm.errors import Corruption, InvalidArgument
-from lsm.filenames import CURRENT, TMP_SUFFIX, log_name, manifest_name, parse_name, table_name
+from lsm.filenames import CURRENT, log_name, manifest_name, parse_name, table_name
 from lsm.manifest import ManifestState, read_current, read_manifest
 from lsm.version import Version
 from lsm.wal import Replay, replay_logs
@@ -44,7 +44,6 @@ class Listing:
     logs: tuple[int, ...]
     manifests: tuple[int, ...]
     has_current: bool
-    has_tmp: bool
 
     @property
     def number_max(self) -> int:
@@ -83,7 +82,6 @@ def list_store(fs: Filesystem, directory: str) -> Listing:
         tuple(sorted(found["log"])),
         tuple(sorted(found["manifest"])),
         bool(found["current"]),
-        bool(found["tmp"]),
     )
 
 
@@ -177,4 +175,4 @@ def orphans(listing: Listing, version: Version, log_number: int, manifest_number
     names = [table_name(number) for number in listing.tables if number not in live]
     names += [log_name(number) for number in listing.logs if number < log_number]
     names += [manifest_name(number) for number in listing.manifests if number != manifest_number]
-    return tuple(names + ([CURRENT + TMP_SUFFIX] if listing.has_tmp else []))
+    return tuple(names)  # a CURRENT.tmp was replaced and renamed when the new manifest was put in force

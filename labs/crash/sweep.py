@@ -87,18 +87,19 @@ def _one(
     depth_every: int,
 ) -> None:
     result.states += 1
-    image = replay.image(choice)
+    image = replay.image(choice, failure)
     try:
         verdict = recover_and_judge(image, recorder.options, recorder.history, failure, position)
     except Exception as error:  # whatever recovery raises is the finding
         verdict = Verdict(-1, 0, 0, f"{type(error).__name__}: {error}")
     result.recoveries += 1
-    result.lost_max = max(result.lost_max, recorder.history.acknowledged(position) - max(verdict.prefix, 0))
+    if verdict.prefix >= 0:
+        result.lost_max = max(result.lost_max, recorder.history.acknowledged(position) - verdict.prefix)
     if verdict.problem:
         result.violations.append(Violation(failure, position, repr(choice), 1, verdict.problem))
         return
     if depth_every and result.states % depth_every == 0:
-        for found in _crash_recovery(replay.image(choice), recorder, failure, position, choice, result):
+        for found in _crash_recovery(replay.image(choice, failure), recorder, failure, position, choice, result):
             result.violations.append(found)
 
 
@@ -142,10 +143,11 @@ def _crash_recovery(
     options = lsm.Options.make(recorder.options, listener=None)
     db = lsm.open(STORE, options, world=MemoryWorld(image))
     served_at, served = len(image.log), dict(db.scan())
+    db.close()
     replay = CrashReplay(image)
-    for step in range(served_at + 1):
+    for step in range(image.log_start, served_at + 1):
         replay.advance(step)
-        second = replay.image(ALL_KEPT if failure == "kill" else choice)
+        second = replay.image(choice, failure)
         result.states += 1
         result.recoveries += 1
         try:
