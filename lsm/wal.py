@@ -19,8 +19,8 @@ a FULL sync of B empties the device's cache, theirs included. Either is left out
 needs not be: A synced to its end or in tables (`predecessor_done`), the folder synced (`names_synced`).
 
 Invariants:
-1. A record on disk at offset o, in log B, that attests more than 0 implies that all of B before that
-   offset, and all of B's predecessor unless it is in tables, was durable.
+1. If a record of log B attests offset a > 0, then B up to a was durable when the record was written, and so were
+   all logs before B, to their ends, but for those whose content was in tables.
 2. Op i of the store is in the log at sequence i: each record begins where the one before it ended.
 3. After an error the writer refuses everything (lsm.framing).
 
