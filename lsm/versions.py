@@ -98,7 +98,7 @@ class VersionSet:
         synced = level >= SyncLevel.FSYNC
         if names_changed and synced:
             self._fs.sync_dir(self._directory, "install.dir")
-        written = self.manifest.append(edit, barrier=names_changed and synced)
+        written = self.manifest.append(edit, barrier=names_changed and synced, level=level)
         self._adopt(version, edit)
         self.manifest_bytes += written
         self._emit(ManifestWritten(self.manifest.number, written, rotated=False))
