@@ -147,7 +147,7 @@ class Block:
         end = self._values + self._value_bytes * (1 if value_width else count)
         if end != len(raw):
             raise ValueError(f"block: expected {end} bytes, found {len(raw)}")
-        self._prefix = raw[_HEADER.size : self._key_ends]
+        self._prefix = raw[_HEADER.size : self._key_ends] if prefix_length else b""
         self._raw = raw
         self.charge_bytes = len(raw) + BLOCK_OVERHEAD_BYTES
 

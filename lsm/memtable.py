@@ -35,7 +35,7 @@ ENTRY_OVERHEAD_BYTES = 24
 """Charged for an entry besides key and value: what an arena with a skip list takes (tag, lengths, links),
 so that one `write_buffer_size` gives tables of one size whatever the memtable. (CPython's own overhead is larger.)"""
 
-TAIL_MAX = 512
+TAIL_MAX = 128
 WINDOW_MIN = 64
 WINDOW_MAX = 2048
 

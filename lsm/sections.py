@@ -65,11 +65,12 @@ def unseal(section: bytes, offset: int, *, verify: bool = True) -> bytes:
     if len(section) < TRAILER_BYTES:
         raise ValueError(f"section: expected at least {TRAILER_BYTES} bytes, found {len(section)}")
     size, code, expected = _TRAILER.unpack_from(section, len(section) - TRAILER_BYTES)
+    stored = section[:-TRAILER_BYTES]
     if verify:
-        found = zlib.crc32(memoryview(section)[:-4], offset & 0xFFFFFFFF)
+        found = zlib.crc32(section[-TRAILER_BYTES:-4], zlib.crc32(stored, offset & 0xFFFFFFFF))
         if found != expected:
             raise ValueError(f"checksum: expected {expected:#010x}, found {found:#010x}")
-    return decompress(code, section[:-TRAILER_BYTES], size)
+    return stored if code == NONE and size == len(stored) else decompress(code, stored, size)
 
 
 @dataclass(frozen=True)

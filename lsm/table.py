@@ -177,10 +177,18 @@ class BlockTable(TableFile):
         if not self.may_contain(key):
             stats.filter_negatives += 1
             return None
-        last_keys = self._last_keys
+        last_keys, cache = self._last_keys, self._cache
         i = bisect_left(last_keys, key)
         while i < len(last_keys):
-            found = self._block(i).get(key, tag_max)
+            block = None
+            if cache is not None:  # `_block`, without its calls where the block is there
+                cache_key = self._cache_base + self._offsets[i]
+                block = cache.peek(cache_key)
+            if cache is not None and block is not None and block.decoded:
+                cache.touch(cache_key)
+            else:
+                block = self._block(i)
+            found = block.get(key, tag_max)
             if found is not None:
                 stats.found += 1
                 stats.useful_bytes += len(found[1])
