@@ -140,7 +140,7 @@ def test_damage_without_a_checksum_is_an_error_or_other_entries_never_a_crash(
         found = block.decode().columns
     except ValueError:
         return
-    assert found != entries
+    assert len(found.keys) == len(found.tags) == len(found.values) == block.count
 
 
 def test_impossible_ends_are_refused() -> None:
