@@ -106,7 +106,7 @@ class RecordWriter:
     """
 
     __slots__ = (
-        "_append", "_base", "_buffer_bytes", "_error", "_file", "_full_bytes", "_held", "_held_bytes",
+        "_append", "_base", "_buffer_bytes", "_error", "_file", "_file_bytes", "_full_bytes", "_held", "_held_bytes",
         "fs", "number", "path", "size_bytes", "synced_bytes",
     )  # fmt: skip
 
@@ -119,7 +119,8 @@ class RecordWriter:
         self.size_bytes = HEADER_BYTES
         """Bytes of the file, those that are still held included."""
         self.synced_bytes = 0
-        """Bytes known to be durable: what the next record attests."""
+        """Bytes known to be durable: what the next record attests. (On macOS, only a FULL sync makes anything so.)"""
+        self._file_bytes = 0
         self._full_bytes = 0
         self._base = seed_base(magic, number)
         self._buffer_bytes = buffer_bytes
@@ -181,13 +182,16 @@ class RecordWriter:
     def sync_file(self, kind: SyncKind, site: str) -> None:
         """`flush`, then make all that was added durable; no call if it is, to that degree."""
         self.flush()
-        if self.size_bytes == (self._full_bytes if kind is SyncKind.FULL else self.synced_bytes):
+        full = kind is SyncKind.FULL
+        if self.size_bytes == (self._full_bytes if full else self._file_bytes):
             return
         try:
             self._file.sync(kind, site)
-            self.synced_bytes = self.size_bytes
-            if kind is SyncKind.FULL:
+            self._file_bytes = self.size_bytes
+            if full:
                 self._full_bytes = self.size_bytes
+            if full or self.fs.fsync_is_durable:
+                self.synced_bytes = self.size_bytes
         except BaseException as error:
             self._break(error)
             raise

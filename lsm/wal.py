@@ -151,7 +151,8 @@ class LogWriter(RecordWriter):
         """Close cleanly: flush; with `sync`, make all durable and attest it, so that no record is unattested."""
         self.flush()
         if sync and (self.size_bytes > HEADER_BYTES or self._predecessor is not None):
-            self._make_durable(max(self.strongest, _FSYNC), "wal.finish")
+            least = _FSYNC if self.fs.fsync_is_durable else SyncLevel.FULLFSYNC
+            self._make_durable(max(self.strongest, least), "wal.finish")
         self.attest()
         self.close()
 

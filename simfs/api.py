@@ -173,6 +173,11 @@ class Held(Protocol):
 class Filesystem(Protocol):
     """A tree of folders and files with POSIX semantics."""
 
+    @property
+    def fsync_is_durable(self) -> bool:
+        """Whether what a DATA or FILE sync covered outlives a loss of power (Linux), or only FULL does (macOS)."""
+        ...
+
     def create(self, path: str, *, exclusive: bool = True, buffer_bytes: int = 0, direct: bool = False) -> File:
         """A new empty file, open for append and read.
 

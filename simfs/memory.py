@@ -59,6 +59,9 @@ class MemoryFilesystem:
     (['a'], 5, 2)
     """
 
+    fsync_is_durable = True
+    """As on Linux; see `simfs.api.Filesystem`."""
+
     def __init__(self, *, record: bool = True, capacity_bytes: int | None = None, tree: Tree | None = None) -> None:
         self.base = tree or Tree.empty()
         self.log: list[Record] = []

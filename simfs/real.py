@@ -63,6 +63,7 @@ class RealFilesystem:
     def __init__(self, calls: PosixCalls | None = None) -> None:
         self.calls = calls if calls is not None else PosixCalls.native()
         self.syncer = Syncer(self.calls)
+        self.fsync_is_durable = self.calls.platform != "darwin"
 
     def _file(self, path: str, flags: int, buffer_bytes: int, direct: bool) -> File:
         writable = flags & os.O_ACCMODE != os.O_RDONLY

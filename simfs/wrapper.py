@@ -97,6 +97,11 @@ class WrappedFilesystem:
     def __init__(self, inner: Filesystem) -> None:
         self.inner = inner
 
+    @property
+    def fsync_is_durable(self) -> bool:
+        """See `simfs.api.Filesystem`."""
+        return self.inner.fsync_is_durable
+
     def around(self, call: Call, perform: Callable[[Call], T], file: WrappedFile | None = None) -> T:  # noqa: ARG002
         """Carry out a call; `file` is the handle of those in `FILE_OPERATIONS`."""
         return perform(call)
