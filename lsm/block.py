@@ -44,6 +44,7 @@ _WIDTHS = {2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q"
 _LETTERS = {2: "H", 4: "I", 8: "Q"}
 _PREFIX_WORTH = 8  # strip a common prefix that is at least this fraction of the entries
 _FIND_TRIES = 3
+_STRINGS_MAX = 1024  # such a struct takes 32 bytes for each string: large ones are not kept
 
 BLOCK_OVERHEAD_BYTES = 250
 """CPython's for a block: its object, the headers of bytes or lists."""
@@ -114,8 +115,12 @@ def _numbers(count: int, width: int) -> struct.Struct:
     return struct.Struct(f"<{count}{_LETTERS[width]}")
 
 
-@functools.lru_cache(maxsize=1024)
 def _strings(count: int, length: int) -> struct.Struct:
+    return _cached_strings(count, length) if count <= _STRINGS_MAX else struct.Struct(f"{length}s" * count)
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_strings(count: int, length: int) -> struct.Struct:
     return struct.Struct(f"{length}s" * count)
 
 
