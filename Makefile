@@ -6,11 +6,13 @@
 # The environment is .venv, made with uv where uv is on the PATH, else with venv and pip and
 # .ci/constraints.txt (exported from uv.lock: the same versions either way). It is brought up to date
 # only when pyproject.toml or the lock changed. `make UV= ...` does without uv, `make PYTHON=python3.13 ...`
-# chooses the interpreter, `make tour ARGS="--seed 7"` passes arguments on.
+# chooses the interpreter, `make tour ARGS="--seed 7"` passes arguments on, `make test WORKERS=0` runs the
+# tests in one process.
 
 PYTHON ?=
 UV ?= $(shell command -v uv 2>/dev/null)
 ARGS ?=
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,10 +35,10 @@ test: $(VENV)/.test ## every check: ruff, mypy, import-linter, pytest with docte
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not campaign" $(ARGS)
+	$(BIN)/python -m pytest -m "not campaign" -n $(WORKERS) $(ARGS)
 
 campaign: $(VENV)/.test ## the tests that take long (pytest's exit code 5, "no test", is fine)
-	$(BIN)/python -m pytest -m campaign $(ARGS) || test $$? -eq 5
+	$(BIN)/python -m pytest -m campaign -n $(WORKERS) $(ARGS) || test $$? -eq 5
 
 format: $(VENV)/.test ## put the sources into shape
 	$(BIN)/ruff check --fix .
