@@ -206,11 +206,19 @@ class DB(MutableMapping[bytes, bytes]):
     def _get_at(self, key: bytes, sequence: int) -> bytes | None:
         if self._closed:
             raise InvalidArgument(f"{self.path}: the store is closed")
-        return self._reader.get(self._view, key, sequence)
+        view = self._view
+        try:
+            return self._reader.get(view, key, sequence)
+        except FileNotFoundError:
+            if view is self._view:
+                raise
+            # Another thread's compaction removed a table of this view before it was opened: look again.
+            return self._get_at(key, sequence)
 
     def multi_get(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The values of `keys`, in their order; None for a missing one."""
-        return [self._get_at(as_key(key), MAX_SEQUENCE) for key in keys]
+        """The values of `keys` at one moment, in their order; None for a missing one."""
+        with self.snapshot() as moment:
+            return moment.multi_get(keys)
 
     def scan(
         self,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from lsm import codecs
 from lsm.cache import BlockCache, TableCache
 from lsm.errors import InvalidArgument
 from lsm.events import Event, Recovered
@@ -79,6 +80,7 @@ def open_store(
 ) -> Opening:
     """Lock and recover. Raises what `lsm.open` documents."""
     fs = world.fs
+    codecs.require(options.compression)
     if options.read_only:
         return _assemble(world, directory, options, snapshots, emit, None)
     if not fs.exists(directory):

@@ -126,9 +126,8 @@ class Reader:
         sources: list[Iterator[Columns]] = []
         for slot in view.memory:
             deletes += slot.memtable.range_deletes
-            columns = slot.memtable.scan(start, stop)
-            if columns.keys:
-                sources.append(iter((columns,)))
+            memtable = slot.memtable
+            sources.append(memtable.blocks_reverse(start, stop) if reverse else memtable.blocks(start, stop))
         for number, level in enumerate(view.version.levels):
             tables = [table for table in level if table.overlaps(start, stop)]
             for table in tables:
