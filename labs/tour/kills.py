@@ -19,7 +19,7 @@ ENTRIES_MAX = 1_000_000
 WAIT_SECONDS_MAX = 60.0
 
 
-class WriterFailed(RuntimeError):
+class WriterFailed(OSError):
     """The writer ended before anybody killed it."""
 
 
