@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -85,8 +86,12 @@ class DB(MutableMapping[bytes, bytes]):
         self._dial = self.options.sync
         self._refresh()
         if not self.options.read_only:
-            with self._mutex:
-                self._guarded(self._jobs.compact_all)
+            try:
+                with self._mutex:
+                    self._guarded(self._jobs.compact_all)
+            except BaseException:
+                self.close()
+                raise
 
     # writing
 
@@ -362,17 +367,18 @@ class DB(MutableMapping[bytes, bytes]):
                 self._close_files(clean=clean)
 
     def _close_files(self, *, clean: bool) -> None:
-        try:
-            if self._log is not None:
-                if clean:
-                    self._log.finish(sync=self._dial >= SyncLevel.FLUSH)
-                else:
-                    self._log.close()
-            self._versions.close(clean=clean)
-        finally:
-            self._tables.close()
+        """Close everything, whatever fails on the way; the first error is raised in the end."""
+        with ExitStack() as closing:
             if self._lock is not None:
-                self._lock.release()
+                closing.callback(self._lock.release)
+            closing.callback(self._tables.close)
+            closing.callback(self._versions.close, clean=False)
+            if self._log is not None:
+                closing.callback(self._log.close)
+            if clean:
+                if self._log is not None:
+                    self._log.finish(sync=self._dial >= SyncLevel.FLUSH)
+                self._versions.close(clean=True)
 
     def __enter__(self) -> Self:
         return self
