@@ -338,6 +338,24 @@ def test_a_tombstone_stays_while_a_deeper_table_overlaps() -> None:
     assert [key for key, _, _ in store.entries()] == [b"a", b"z"]
 
 
+def test_a_tombstone_stays_in_level_0_while_level_1_overlaps() -> None:
+    """A store that was leveled once: merging all runs of level 0 leaves the deeper levels alone."""
+    store = Store(Options.make(SMALL, strategy="tiered"))
+    store.put(b"b", b"deep")
+    store.put(b"k", b"deep")
+    store.flush()
+    (table,) = store.version.levels[0]
+    store.run(Plan("manual", ((0, table),), 1, trivial_move=True))
+    store.write((DELETE, b"k", b""))
+    store.flush()
+    store.write((RANGE_DELETE, b"a", b"c"))
+    store.flush()
+    store.run(Plan("tiered", tuple((0, table) for table in store.version.levels[0]), 0))
+    (merged,) = store.version.levels[0]
+    assert (merged.deletes, merged.range_deletes) == (1, 1)
+    store.verify()
+
+
 def test_versions_of_one_key_stay_in_one_output() -> None:
     """leveldb#320: a snapshot splits a key over two tables, and only the newer one is compacted down."""
     store = Store(Options.make(SMALL, target_file_size_base=200))
@@ -405,6 +423,22 @@ def test_outputs_end_where_tables_of_the_level_below_begin() -> None:
         7,
     )
     assert [table.smallest for table in written.tables] == [b"%04d" % i for i in starts]
+
+
+@pytest.mark.parametrize("border", range(20, 90, 3))
+def test_an_output_that_begins_inside_a_grandparent_counts_it(border: int) -> None:
+    keys = [b"%04d" % i for i in range(100)]
+    below = [
+        TableMeta(900, 800, 1, 0, 0, b"0000", b"%04d" % (border - 1), 1, 1),
+        TableMeta(901, 800, 1, 0, 0, b"%04d" % border, b"9999", 1, 1),
+    ]
+    written = write(
+        keys,
+        lambda context: OutputWriter(context, NOTHING, target_bytes=500, grandparents=below, max_overlap_bytes=1500),
+        100,
+    )
+    assert len(written.tables) > 3
+    assert all(not (table.start < b"%04d" % border < table.end) for table in written.tables)
 
 
 def test_a_flush_of_what_deletes_itself_leaves_no_table() -> None:

@@ -102,6 +102,17 @@ def test_a_key_with_more_versions_than_a_window_stays_whole() -> None:
     assert sum(len(window.keys) for window in windows) == 101
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_reverse_scan_sees_all_versions_of_a_key_before_it_shows_one(size: int) -> None:
+    rows = [
+        (key, make_tag(sequence, VALUE), b"%d" % sequence) for key in (b"a", b"b", b"c") for sequence in range(1, 8)
+    ]
+    for reader in range(1, 8):
+        windows = list(merge_scan([iter(blocks_of(rows, size)[::-1])], fragment([]), reader, reverse=True))
+        shown = [row for keys, values in windows for row in zip(keys, values, strict=True)]
+        assert shown == [(key, b"%d" % reader) for key in (b"c", b"b", b"a")]
+
+
 def test_sources_given_oldest_first_are_sorted_all_the_same() -> None:
     old = [(b"k", make_tag(1, VALUE), b"old")]
     new = [(b"k", make_tag(2, VALUE), b"new")]
