@@ -87,6 +87,9 @@ class Jobs:
         new_log.predecessor_done()
         old_log.close()
         self._world.fs.remove(f"{self._directory}/{log_name(old_log.number)}")
+        if not built.added and level >= SyncLevel.FSYNC:
+            # No table says that this log is done with: it must not come back, torn, before what the next log holds.
+            self._world.fs.sync_dir(self._directory, "flush.log")
 
     def build_table(self, memtable: Memtable, level: SyncLevel, log_floor: int) -> Edit:
         """Write a memtable to a table and return the edit that adds it; the caller installs it."""

@@ -138,8 +138,7 @@ def _assemble(
             memtable = make_memtable(options.memtable)
             assert versions.manifest is not None
             removed = orphans(recovery.listing, versions.current, log.number, versions.manifest.number)
-            for name in removed:
-                world.fs.remove(f"{directory}/{name}")
+            _sweep(world.fs, directory, removed, durably=_unrecorded(options, recovery, versions.current))
     except BaseException:
         versions.close(clean=False)
         tables.close()
@@ -157,6 +156,26 @@ def _assemble(
         )
     )
     return Opening(lock, blocks, tables, stats, versions, jobs, log, memtable, last_sequence)
+
+
+def _unrecorded(options: Options, recovery: Recovery, version: Version) -> bool:
+    """Whether something is swept that no table says is done with: then it must not come back after a crash.
+
+    Unfinished or never installed tables; logs of which nothing was worth a table.
+    """
+    known = {table.number for _, table in version.tables()}
+    replay = recovery.replay
+    content = replay is not None and (replay.log_records > 0 or bool(replay.dropped))
+    flushed = len(known) > len(list(recovery.version.tables()))
+    orphaned = any(number not in known for number in recovery.listing.tables)
+    return options.structural_floor >= SyncLevel.FSYNC and (orphaned or (content and not flushed))
+
+
+def _sweep(fs: Filesystem, directory: str, names: tuple[str, ...], *, durably: bool) -> None:
+    for name in names:
+        fs.remove(f"{directory}/{name}")
+    if names and durably:
+        fs.sync_dir(directory, "open.sweep")
 
 
 def _replayed(options: Options, recovery: Recovery) -> tuple[Memtable, int]:

@@ -134,10 +134,9 @@ def manifest_in_force(fs: Filesystem, directory: str, listing: Listing) -> tuple
             raise Corruption(f"{directory}/{CURRENT}", 0, f"names {name}, which is missing: run repair")
         return name, _whole(fs, path)
     for number in reversed(listing.manifests):
-        try:
-            return manifest_name(number), _whole(fs, f"{directory}/{manifest_name(number)}")
-        except Corruption:
-            continue
+        state = read_manifest(fs, f"{directory}/{manifest_name(number)}")
+        if state.edits:
+            return manifest_name(number), state
     return None
 
 

@@ -23,14 +23,14 @@ deleted keys back). The table lies in `lost/`; `lsmlab inspect table` reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lsm.cache import BlockCache, TableCache
 from lsm.checkpoint import LOST
 from lsm.compact import FlushJob, JobContext, merge_tables
 from lsm.errors import Corruption, InvalidArgument
-from lsm.filenames import log_name, manifest_name, table_name
+from lsm.filenames import CURRENT, log_name, manifest_name, table_name
 from lsm.manifest import ManifestState, ManifestWriter
 from lsm.memtable import make_memtable
 from lsm.opening import PathLike, folder_name, lock_store
@@ -38,8 +38,9 @@ from lsm.options import Options
 from lsm.recover import list_store, manifest_in_force
 from lsm.salvage import Salvage, conflicting_groups, judge
 from lsm.tables import TableStats, open_table
+from lsm.verify import meta_difference
 from lsm.version import Edit, TableMeta, Version, apply
-from lsm.wal import LogWriter, replay_logs
+from lsm.wal import LogWriter, Replay, replay_logs, scan_log
 from simfs.api import SyncLevel, World, default_world
 
 
@@ -113,7 +114,13 @@ def _examine_tables(salvage: Salvage) -> None:
 def _trusted_manifest(salvage: Salvage) -> ManifestState | None:
     """The manifest in force, if it is whole and all tables that it lists are there (damaged ones too)."""
     try:
-        in_force = manifest_in_force(salvage.fs, salvage.directory, salvage.listing)
+        try:
+            in_force = manifest_in_force(salvage.fs, salvage.directory, salvage.listing)
+        except Corruption as error:
+            if not salvage.listing.has_current:
+                raise
+            salvage.dropped.append(f"{CURRENT}: {error}")
+            in_force = manifest_in_force(salvage.fs, salvage.directory, replace(salvage.listing, has_current=False))
     except Corruption as error:
         salvage.dropped.append(f"manifest: {error}")
         return None
@@ -131,11 +138,17 @@ def _trusted_manifest(salvage: Salvage) -> ManifestState | None:
 def _from_manifest(salvage: Salvage, state: ManifestState) -> tuple[Version, int]:
     """The manifest's version less the damaged tables. Also the log number."""
     levels = tuple(tuple(table for table in level if table.number in salvage.sound) for level in state.version.levels)
+    version = Version(levels)
     listed = {table.number for _, table in state.version.tables()}
     for number in sorted(salvage.sound):
         if number not in listed:
             salvage.drop(table_name(number), "belongs to no version (an unfinished or replaced output)")
-    return Version(levels), state.log_number
+    for level, table in list(version.tables()):
+        difference = meta_difference(table, salvage.sound[table.number][1])
+        if difference:
+            salvage.drop(table_name(table.number), difference)
+            version = apply(version, Edit(removed=((level, table.number),)))
+    return version, state.log_number
 
 
 def _from_tables(salvage: Salvage) -> tuple[Version, int]:
@@ -184,13 +197,11 @@ def _merge(salvage: Salvage, group: list[TableMeta], floor: int) -> list[TableMe
 
 def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) -> RepairReport:
     """Replay the logs into one more table, write manifest and CURRENT, then clear away."""
-    logs = [number for number in salvage.listing.logs if number >= floor]
-    for number in salvage.listing.logs:
-        if number < floor:
-            salvage.drop(log_name(number), f"its writes are in tables already (logs below {floor})")
-    replay = replay_logs(salvage.fs, salvage.directory, logs, "skip_corrupted", start_sequence=last_sequence)
+    logs, first_sequence = _examine_logs(salvage, floor)
+    # The tables may end before the first log begins: what lay between left no trace in them (needless deletes).
+    last_sequence = max(last_sequence, first_sequence - 1)
+    replay = _replay(salvage, logs, last_sequence)
     salvage.dropped += replay.dropped
-    salvage.lost += [log_name(number) for number in logs]
     last_sequence = max(last_sequence, replay.last_sequence)
     path = salvage.directory
     log_number = salvage.new_file_number()
@@ -202,7 +213,56 @@ def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) 
         predecessor=None,
         buffer_bytes=salvage.options.wal_buffer_bytes,
     )
-    version = _with_logs(salvage, version, replay.batches, log_number)
+    try:
+        version = _with_logs(salvage, version, replay.batches, log_number)
+        manifest_number = _put_in_force(salvage, version, log_number, last_sequence)
+        log.finish(sync=True)
+    finally:
+        log.close()
+    _clear_away(salvage, manifest_number)
+    entries = sum(table.entries for _, table in version.tables())
+    return RepairReport(len(list(version.tables())), entries, replay.log_records, tuple(salvage.dropped))
+
+
+def _examine_logs(salvage: Salvage, floor: int) -> tuple[list[int], int]:
+    """The logs to replay, and the sequence at which the first of them begins (0 if its head is damaged)."""
+    logs: list[int] = []
+    first_sequence = 0
+    for number in salvage.listing.logs:
+        name = log_name(number)
+        if number < floor:
+            salvage.drop(name, f"its writes are in tables already (logs below {floor})")
+            continue
+        try:
+            scan = scan_log(salvage.fs, f"{salvage.directory}/{name}", "skip_corrupted", expect_number=number)
+        except Corruption as error:  # not a log of this program's
+            salvage.drop(name, error.reason)
+            salvage.log_dropped = True
+            continue
+        if not logs:
+            first_sequence = scan.first_sequence
+        logs.append(number)
+    salvage.lost += [log_name(number) for number in logs]
+    return logs, first_sequence
+
+
+def _replay(salvage: Salvage, logs: list[int], last_sequence: int) -> Replay:
+    """What the logs hold beyond the tables.
+
+    First as an opening would do it: after a crash the result is the prefix of the writes that recovery gives.
+    Damage that no crash explains is skipped, and what follows it is kept.
+    """
+    fs, path, asked = salvage.fs, salvage.directory, salvage.options.wal_recovery_mode
+    mode = "skip_corrupted" if salvage.log_dropped else asked
+    try:
+        return replay_logs(fs, path, logs, mode, start_sequence=last_sequence)
+    except Corruption as error:
+        replay = replay_logs(fs, path, logs, "skip_corrupted", start_sequence=last_sequence)
+        return replay if replay.dropped else replace(replay, dropped=[str(error)])
+
+
+def _put_in_force(salvage: Salvage, version: Version, log_number: int, last_sequence: int) -> int:
+    """Write manifest and CURRENT; the manifest's number."""
     version.check()
     manifest_number = salvage.new_file_number()
     edit = Edit(
@@ -211,11 +271,9 @@ def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) 
         next_file_number=salvage.next_number,
         last_sequence=last_sequence,
     )
-    ManifestWriter.create(salvage.fs, path, manifest_number, edit, level=SyncLevel.FSYNC).finish()
-    log.finish(sync=True)
-    _clear_away(salvage, manifest_number)
-    entries = sum(table.entries for _, table in version.tables())
-    return RepairReport(len(list(version.tables())), entries, replay.log_records, tuple(salvage.dropped))
+    manifest = ManifestWriter.create(salvage.fs, salvage.directory, manifest_number, edit, level=SyncLevel.FSYNC)
+    manifest.finish()
+    return manifest_number
 
 
 def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int) -> Version:
@@ -229,6 +287,9 @@ def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int
     try:
         for _window in job:
             pass
+    except BaseException:
+        job.abandon()
+        raise
     finally:
         context.tables.close()
     return apply(version, job.edit)

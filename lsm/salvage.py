@@ -40,6 +40,7 @@ class Salvage:
     dropped: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)  # file names for lost/
     next_number: int = 1
+    log_dropped: bool = False  # a whole log was unusable, so there is damage that no crash explains
 
     def new_file_number(self) -> int:
         """Reserve a number above all on the disk."""
@@ -61,16 +62,15 @@ def judge(salvage: Salvage) -> dict[int, str]:
     replaced: dict[int, int] = {}  # table → who replaced it
     for job in sorted(jobs, reverse=True):
         outputs = [number for number in sorted(jobs[job]) if number not in replaced]
-        if not outputs:
-            continue
-        inputs = salvage.sound[outputs[0]][1].obsoletes
+        inputs = salvage.sound[jobs[job][0]][1].obsoletes
         waiting = [number for number in inputs if number in salvage.sound and number not in replaced]
-        if waiting and not _finished(salvage, jobs[job], replaced):
+        used = len(outputs) < len(jobs[job])  # a later job took an output as its input, so it was in a version
+        if waiting and not used and not _finished(salvage, jobs[job], replaced):
             for number in outputs:
                 out[number] = f"output of an unfinished compaction, whose inputs {list(inputs)} are there"
             continue
         for number in inputs:
-            replaced.setdefault(number, outputs[-1])
+            replaced.setdefault(number, max(jobs[job]))
     for number in salvage.sound:
         if number in replaced:
             out[number] = f"replaced by {table_name(replaced[number])}"
@@ -94,26 +94,27 @@ def conflicting_groups(tables: list[TableMeta]) -> list[list[TableMeta]]:
 
     A group is judged by its hull, since its merged table will cover that.
     """
-    groups = [[table] for table in sorted(tables, key=lambda table: table.number)]
+    groups = [(table, [table]) for table in sorted(tables, key=lambda table: table.number)]
     changed = True
     while changed:
         changed = False
-        settled: list[list[TableMeta]] = []
-        for group in groups:
-            clash = next((other for other in settled if _clash(_hull(group), _hull(other))), None)
+        settled: list[tuple[TableMeta, list[TableMeta]]] = []
+        for hull, members in groups:
+            clash = next((i for i, (other, _) in enumerate(settled) if _clash(hull, other)), None)
             if clash is None:
-                settled.append(group)
+                settled.append((hull, members))
             else:
-                clash += group
+                members = settled[clash][1] + members
+                settled[clash] = _hull(members), members
                 changed = True
         groups = settled
-    return groups
+    return [members for _, members in groups]
 
 
 def _hull(group: list[TableMeta]) -> TableMeta:
     return replace(
         group[0],
-        smallest=min(table.start for table in group),
+        smallest=None,
         largest=None,
         range_start=min(table.start for table in group),
         range_end=max(table.end for table in group),

@@ -6,14 +6,18 @@ Invariants:
 1. The version in memory is what replaying the manifest gives.
 2. A file is removed only after the edit that drops it is durable, and only when no reader pins a
    version that holds it.
-3. File numbers only grow; none is used twice, not even after a crash (recovery starts above every
+3. A table whose successors do not name it (it was merged into nothing) goes only after those before it have
+   gone durably, oldest first. So whatever removals a crash undoes, and be the manifest lost as well, nothing
+   comes back without the delete that hid it (see `lsm.salvage`).
+4. File numbers only grow; none is used twice, not even after a crash (recovery starts above every
    number on the disk).
-4. After any failure between the first byte of an edit and its sync nothing is removed: whether the
+5. After any failure between the first byte of an edit and its sync nothing is removed: whether the
    edit is durable is unknown.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -48,6 +52,7 @@ class VersionSet:
         self._emit = emit
         self._pins: dict[int, tuple[Version, int]] = {}  # id → version, how often it is pinned
         self._unneeded: list[int] = []  # tables that left the current version and wait for their readers
+        self._unnamed: list[tuple[int, ...]] = []  # those that no table obsoletes; in the order in which they may go
         self._snapshot_bytes = 0
         self.current = Version.empty(options.num_levels)
         self.manifest: ManifestWriter | None = None
@@ -91,7 +96,7 @@ class VersionSet:
         `names_changed`: tables or logs were created that the edit relies on, so the folder is synced first.
         """
         assert self.manifest is not None
-        version = apply(self.current, edit)
+        before, version = self.current, apply(self.current, edit)
         if __debug__:
             version.check()
         edit = replace(edit, next_file_number=self.next_file_number)
@@ -104,10 +109,21 @@ class VersionSet:
         self._emit(ManifestWritten(self.manifest.number, written, rotated=False))
         if self.manifest.size_bytes > max(self._options.max_manifest_file_size, 2 * self._snapshot_bytes):
             self.start_manifest(level)
-        kept = {table.number for _, table in edit.added}
-        deepest_first = sorted(edit.removed, key=lambda gone: (-gone[0], gone[1]))
-        self._unneeded += [number for _, number in deepest_first if number not in kept]
+        self._retire(before, edit, named=names_changed and bool(edit.added))
         self.remove_unneeded()
+
+    def _retire(self, before: Version, edit: Edit, *, named: bool) -> None:
+        """Take note of the tables that `edit` dropped. `named`: a new table says what it and its like replace."""
+        moved = {table.number for _, table in edit.added}
+        dropped = {number for _, number in edit.removed} - moved
+        gone = [(level, table) for level, table in before.tables() if table.number in dropped]
+        ordered = sorted(gone, key=lambda place: (-place[0], place[1].seq_max))
+        self._unneeded += [table.number for _, table in ordered]
+        if named:
+            self._unnamed = []  # the new tables name all that waits
+        else:
+            runs = itertools.groupby(ordered, key=lambda place: place[0] or (0, place[1].number))
+            self._unnamed += [tuple(table.number for _, table in run) for _, run in runs]
 
     def _adopt(self, version: Version, edit: Edit) -> None:
         self.current = version
@@ -141,16 +157,23 @@ class VersionSet:
         return tuple(self._unneeded)
 
     def remove_unneeded(self) -> None:
-        """Remove the tables that neither the current nor a pinned version holds.
-
-        Deepest first: should only some removals survive a crash, and the manifest be lost as well, a
-        delete does not go before what it deletes.
-        """
+        """Remove the tables that neither the current nor a pinned version holds."""
         held = {table.number for version, _ in self._pins.values() for _, table in version.tables()}
-        going = [number for number in self._unneeded if number not in held]
+        unnamed = {number for run in self._unnamed for number in run}
+        self._remove([number for number in self._unneeded if number not in held and number not in unnamed])
+        while self._unnamed:
+            run = self._unnamed[0]
+            if any(number in held for number in self._unneeded[: self._unneeded.index(run[-1]) + 1]):
+                return
+            if self._options.structural_floor >= SyncLevel.FSYNC:
+                self._fs.sync_dir(self._directory, "remove.order")
+            del self._unnamed[0]
+            self._remove(list(run))
+
+    def _remove(self, going: list[int]) -> None:
         if not going:
             return
-        self._unneeded = [number for number in self._unneeded if number in held]
+        self._unneeded = [number for number in self._unneeded if number not in going]
         for number in going:
             self._tables.evict(number)
             self._fs.remove(f"{self._directory}/{table_name(number)}")
