@@ -104,6 +104,8 @@ def _examine_tables(salvage: Salvage) -> None:
             )
             try:
                 reader.verify()
+                if reader.properties.number != number:
+                    raise Corruption(name, 0, f"the table calls itself {table_name(reader.properties.number)}")
                 salvage.sound[number] = (reader.meta(), reader.properties)
             finally:
                 reader.close()

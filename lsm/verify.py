@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from simfs.api import Filesystem
 
 
-_DESCRIBED = ("entries", "deletes", "range_deletes", "smallest", "largest", "range_start", "range_end", "raw_bytes")
+_DESCRIBED = (
+    "number", "entries", "deletes", "range_deletes", "smallest", "largest", "range_start", "range_end", "raw_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
