@@ -39,6 +39,8 @@ def write_checkpoint(fs: Filesystem, source: str, target: str, versions: Version
         raise InvalidArgument(f"{target}: exists; a checkpoint makes a new folder")
     building = target + TMP_SUFFIX
     if fs.exists(building):
+        if not fs.stat(building).is_dir or LOCK in fs.listdir(building):  # nobody ever opened an unfinished one
+            raise InvalidArgument(f"{building}: a checkpoint is built under this name, but something else is there")
         remove_store_files(fs, building)
         fs.rmdir(building)
     fs.mkdir(building)
