@@ -12,6 +12,7 @@ begin with # are comments. The store lives on a memory disk, so that `crash` is 
 
     open NAME=VALUE…              open the store /db (a second `open` closes it first)
     put K=V… [sync=LEVEL]         delete K…       delete-range START STOP      batch put K=V | delete K | …
+    fill PREFIX COUNT SIZE        puts PREFIX00, PREFIX01, … with values of SIZE bytes
     get K… [at=NAME]              scan [START [STOP]] [reverse] [prefix=P] [at=NAME]
     snapshot NAME                 release NAME
     flush   compact [START STOP]  sync   verify   close   reopen
@@ -102,6 +103,13 @@ class Script:
         level = parse_sync(named["sync"]) if "sync" in named else None
         for key, _, value in (pair.partition("=") for pair in pairs):
             self.store.put(unescape(key), unescape(value), level)
+        return []
+
+    def do_fill(self, arguments: list[str]) -> list[str]:
+        """COUNT keys that ascend."""
+        prefix, count, size = arguments
+        for number in range(int(count)):
+            self.store.put(unescape(prefix) + b"%02d" % number, b"." * int(size))
         return []
 
     def do_delete(self, arguments: list[str]) -> list[str]:
