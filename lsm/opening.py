@@ -131,8 +131,8 @@ def _assemble(
     memtable, last_sequence = _replayed(options, recovery)
     _restore(versions, options, recovery)
     removed: tuple[str, ...] = ()
+    log = None
     try:
-        log = None
         if not options.read_only:
             log = _commit(jobs, versions, options, memtable, last_sequence)
             memtable = make_memtable(options.memtable)
@@ -140,6 +140,8 @@ def _assemble(
             removed = orphans(recovery.listing, versions.current, log.number, versions.manifest.number)
             _sweep(world.fs, directory, removed, durably=_unrecorded(options, recovery, versions.current))
     except BaseException:
+        if log is not None:
+            log.close()
         versions.close(clean=False)
         tables.close()
         raise
