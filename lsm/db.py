@@ -143,10 +143,8 @@ class DB(MutableMapping[bytes, bytes]):
 
     def _writable(self) -> LogWriter:
         """The log, if writes are possible now."""
-        if self._returns:
-            self._account_returns()
-        if self._closed:
-            raise InvalidArgument(f"{self.path}: the store is closed")
+        if self._closed or self._returns:
+            self._check_open()
         if self._failure is not None:
             raise self._refusal(self._failure)
         if self._log is None:
@@ -239,6 +237,8 @@ class DB(MutableMapping[bytes, bytes]):
         `reverse` gives the same pairs, last first. Later writes do not show in a scan that has begun.
         """
         low, high = _bounds(start, stop, prefix)
+        if snapshot is not None and snapshot._db is not self:
+            raise InvalidArgument("the snapshot is of another store")
         with self._mutex:
             self._check_open()
             sequence = self._last_sequence if snapshot is None else snapshot._held()
@@ -249,7 +249,7 @@ class DB(MutableMapping[bytes, bytes]):
         windows: Iterable[tuple[list[bytes], list[bytes]]] = ()
         if high is None or low < high:
             windows = self._reader.scan(view, low, high, sequence, reverse=reverse)
-        return Scan(windows, hold)
+        return Scan(windows, hold, self._check_not_closed)
 
     def snapshot(self) -> Snapshot:
         """The store as it is now, for later reads. Release it when done."""
@@ -277,8 +277,11 @@ class DB(MutableMapping[bytes, bytes]):
             self._guarded(self._versions.remove_unneeded)
 
     def _check_open(self) -> None:
+        self._check_not_closed()
         if self._returns:
             self._account_returns()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise InvalidArgument(f"{self.path}: the store is closed")
 

@@ -5,6 +5,7 @@
 Invariants:
 1. What the scan sees was fixed when it was created; later writes do not show, however long it runs.
 2. Its hold is given back once: when the scan is exhausted, closed, or forgotten (garbage collected).
+3. It reads nothing of a closed store: it then ends with `InvalidArgument` after the pairs that it had at hand.
 
 Why the hold is an object of its own: a generator that was never started runs no `finally`, so a scan
 that nobody iterated would keep its files for ever. The hold is referred to by the scan and by its
@@ -35,20 +36,25 @@ class Hold:
         self.release()
 
 
-def _flatten(windows: Windows, hold: Hold) -> Pairs:
+def _flatten(windows: Windows, hold: Hold, check: Callable[[], None]) -> Pairs:
     try:
+        check()
         for keys, values in windows:
             yield from zip(keys, values, strict=True)
+            check()
     finally:
         hold.release()
 
 
 class Scan(Iterator[tuple[bytes, bytes]]):
-    """Ascending (or descending) (key, value) pairs. `close`, or the end of a `with`, ends it early."""
+    """Ascending (or descending) (key, value) pairs. `close`, or the end of a `with`, ends it early.
 
-    def __init__(self, windows: Windows, hold: Hold) -> None:
+    `check` raises if nothing may be read any more.
+    """
+
+    def __init__(self, windows: Windows, hold: Hold, check: Callable[[], None]) -> None:
         self._hold = hold
-        self._pairs = _flatten(windows, hold)
+        self._pairs = _flatten(windows, hold, check)
 
     def __iter__(self) -> Pairs:
         """The generator itself: a `for` loop then pays for no Python call an entry."""
