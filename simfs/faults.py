@@ -63,10 +63,11 @@ class FaultyFilesystem(WrappedFilesystem):
     >>> from simfs.memory import MemoryFilesystem
     >>> fs = FaultyFilesystem(MemoryFilesystem(), "short(2, ENOSPC) @ append(nth=1)")
     >>> file = fs.create("/a")
-    >>> file.append(b"hello")
-    Traceback (most recent call last):
-    OSError: [Errno 28] No space left on device: '/a'
-    injected by short(2, ENOSPC) @ append(nth=1)
+    >>> try:
+    ...     file.append(b"hello")
+    ... except OSError as error:
+    ...     print(error, error.__notes__)
+    [Errno 28] No space left on device: '/a' ['injected by short(2, ENOSPC) @ append(nth=1)']
     >>> file.pread(0, 10), fs.fired
     (b'he', [1])
     """
