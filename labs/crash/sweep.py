@@ -3,39 +3,77 @@
     for each position of the disk's log, for each choice of survivors:
         image ─▶ open ─▶ scan ─▶ judge against the history
               ─▶ verify, no leaked file ─▶ write one more ─▶ reopen: same content and that one
-        and at some positions: each position of the recovery's own log ─▶ image ─▶ open ─▶ judge again
+        and at some states: each position of the recovery's own log ─▶ image ─▶ all of that again
 
-A violation carries what is needed to see it again: failure, position, choice, and the seed of the history.
+What a recovery does depends on what lies on the disk and on nothing else, so disks with the same names and
+bytes are recovered once; each state is judged by itself, for what must be there depends on the position.
+
+After a kill the machine runs on, and may lose power later: a recovery after a kill is crashed by both.
+
+Under `structural_sync="follow_dial"` below FSYNC the manifest and the tables are as weak as the log. There a loss
+of power may take acknowledged writes, and the store may say so (`Corruption`, counted as `refused`). What it
+serves must be a prefix all the same.
+
+A violation carries what is needed to see it again: a line for `labs.crash.replay`.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import lsm
-from labs.crash.history import History, Verdict
-from labs.crash.workload import STORE, Recorder
+from labs.crash.history import Verdict
+from labs.crash.workload import STORE, Recorder, Workload
 from lsm.filenames import parse_name
+from simfs.api import SyncLevel
+from simfs.choice import Fixed
 from simfs.crash import ALL_KEPT, SYNCED_ONLY, Choice, CrashReplay, Failure, WorstCase
-from simfs.memory import MemoryFilesystem, MemoryWorld
+from simfs.memory import MemoryFilesystem
+from simfs.oplog import ROOT, Tree
 
 PROBE = b"~probe"  # sorts after every key of the workloads
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A crash: the failure, after how many operations, which survivors; perhaps a second one in the recovery.
+
+    >>> Spot("kill", 7, ALL_KEPT, (3, "power", WorstCase(5))).arguments()
+    ['--failure', 'kill', '--position', '7', '--choice', 'all', '--then', '3', 'power', 'worst:5']
+    """
+
+    failure: Failure
+    position: int
+    choice: Choice
+    then: tuple[int, Failure, Choice] | None = None  # (operations of the recovery, failure, survivors)
+
+    @property
+    def weakest(self) -> Failure:
+        """The failure whose promises hold: the graver of the two."""
+        return self.failure if self.then is None or self.failure != "kill" else self.then[1]
+
+    def arguments(self) -> list[str]:
+        """For `labs.crash.replay`."""
+        place = ["--failure", self.failure, "--position", str(self.position)]
+        first = [*place, "--choice", choice_text(self.choice)]
+        if self.then is None:
+            return first
+        return [*first, "--then", str(self.then[0]), self.then[1], choice_text(self.then[2])]
 
 
 @dataclass(frozen=True)
 class Violation:
     """A broken promise, and where."""
 
-    failure: Failure
-    position: int
-    choice: str
-    depth: int
+    workload: Workload | None
+    spot: Spot
     problem: str
 
     def __str__(self) -> str:
-        depth = "" if self.depth == 1 else " (in the recovery)"
-        return f"{self.failure} after operation {self.position}{depth}, survivors {self.choice}: {self.problem}"
+        arguments = [*(self.workload.arguments() if self.workload else []), *self.spot.arguments()]
+        return f"{self.problem}\n    python -m labs.crash.replay {shlex.join(arguments)}"
 
 
 @dataclass
@@ -43,14 +81,117 @@ class Sweep:
     """What a sweep saw. `lost_max`: the most acknowledged writes that were gone in any state (allowed or not)."""
 
     states: int = 0
-    recoveries: int = 0
+    recoveries: int = 0  # disks that differ
     lost_max: int = 0
+    refused: int = 0  # states that follow_dial left unreadable, and said so
+    depth_two: int = 0  # states that a second crash left
     violations: list[Violation] = field(default_factory=list)
+
+    def report(self) -> str:
+        """The first violations in words, for a failing test."""
+        return "\n".join(map(str, [*self.violations[:5], f"{len(self.violations)} violations in {self.states} states"]))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What opening a disk came to. `problem`: what was wrong apart from the content."""
+
+    found: dict[bytes, bytes] | None
+    problem: str = ""
+    refusal: bool = False  # a `Corruption`, as against any other error
 
 
 def default_choices(seeds: Iterable[int]) -> list[Choice]:
     """The two ends, and seeded draws from what lies between."""
     return [SYNCED_ONLY, ALL_KEPT, *(WorstCase(seed) for seed in seeds)]
+
+
+def choice_text(choice: Choice) -> str:
+    """A choice in a word: `synced`, `all`, `worst:SEED`."""
+    if isinstance(choice, WorstCase):
+        return f"worst:{choice.seed}"
+    return {SYNCED_ONLY: "synced", ALL_KEPT: "all"}[choice] if isinstance(choice, Fixed) else repr(choice)
+
+
+def parse_choice(text: str) -> Choice:
+    """Read what `choice_text` writes. Raises `ValueError`.
+
+    >>> [choice_text(parse_choice(text)) for text in ("synced", "all", "worst:12")]
+    ['synced', 'all', 'worst:12']
+    """
+    name, _, seed = text.partition(":")
+    if name == "worst":
+        return WorstCase(int(seed))
+    if text not in ("synced", "all"):
+        raise ValueError(f"survivors {text!r}: expected synced, all or worst:SEED")
+    return ALL_KEPT if text == "all" else SYNCED_ONLY
+
+
+class Sweeper:
+    """Judges states of one recorded history, and remembers what each disk led to."""
+
+    def __init__(self, recorder: Recorder, workload: Workload | None = None) -> None:
+        self.recorder = recorder
+        self.workload = workload
+        self.options = lsm.Options.make(recorder.options, listener=None)
+        self.result = Sweep()
+        self._weak = self.options.structural_floor < SyncLevel.FSYNC
+        self._known: dict[object, Outcome] = {}
+
+    def crash(self, replay: CrashReplay, spot: Spot) -> bool:
+        """Judge the state that `spot` leaves of `replay`, which stands at its position. True if all is well."""
+        outcome = self._recovered(replay.image(spot.choice, spot.failure))
+        verdict = self.judge(outcome, spot)
+        if verdict.prefix >= 0:
+            lost = self.recorder.history.acknowledged(spot.position) - verdict.prefix
+            self.result.lost_max = max(self.result.lost_max, lost)
+        return self._note(verdict.problem, spot) and outcome.found is not None
+
+    def judge(self, outcome: Outcome, spot: Spot) -> Verdict:
+        """Ask the oracles about what was recovered."""
+        history, failure = self.recorder.history, spot.weakest
+        weak = self._weak and failure != "kill"
+        if outcome.found is None:
+            if weak and outcome.refusal:
+                self.result.refused += 1
+                return Verdict(-1, 0, 0, "")
+            return Verdict(-1, 0, 0, outcome.problem)
+        verdict = history.judge(outcome.found, failure, spot.position)
+        problem = "" if weak and verdict.prefix >= 0 else verdict.problem
+        return replace(verdict, problem=problem or outcome.problem)
+
+    def crash_recovery(self, replay: CrashReplay, spot: Spot, seconds: Sequence[tuple[Failure, Choice]]) -> None:
+        """Crash the recovery from `spot` at each of its operations. Once it served something, that must stay."""
+        image = replay.image(spot.choice, spot.failure)
+        db = lsm.open(STORE, self.options, world=self.recorder.world(image))
+        served_at, served = len(image.log), dict(db.scan())
+        db.close()
+        again = CrashReplay(image)
+        for step in range(image.log_start, served_at + 1):
+            again.advance(step)
+            for failure, choice in seconds:
+                second = replace(spot, then=(step - image.log_start, failure, choice))
+                self.result.depth_two += 1
+                outcome = self._recovered(again.image(choice, failure))
+                problem = self.judge(outcome, second).problem
+                firm = failure == "kill" or not self._weak
+                if not problem and firm and step == served_at and outcome.found != served:
+                    problem = "what the recovery had served is not there after a second crash"
+                self._note(problem, second)
+
+    def _note(self, problem: str, spot: Spot) -> bool:
+        self.result.states += 1
+        if problem:
+            self.result.violations.append(Violation(self.workload, spot, problem))
+        return not problem
+
+    def _recovered(self, image: MemoryFilesystem) -> Outcome:
+        key = fingerprint(image.tree())
+        outcome = self._known.get(key)
+        if outcome is None:
+            self.result.recoveries += 1
+            outcome = self._known[key] = recover(image, self.recorder, self.options)
+        return outcome
 
 
 def sweep(
@@ -61,70 +202,58 @@ def sweep(
     positions: Sequence[int] | None = None,
     depth_every: int = 0,
     progress: Callable[[int], None] | None = None,
+    workload: Workload | None = None,
+    until_first: bool = False,
 ) -> Sweep:
     """Crash after each of `positions` (default: every operation) under each choice.
 
     `depth_every` n > 0: at every n-th state the recovery is crashed at each of its operations too.
+    `until_first` ends at the first violation.
     """
-    result = Sweep()
+    sweeper = Sweeper(recorder, workload)
     replay = CrashReplay(recorder.fs)
+    count = 0
     for position in range(len(recorder.fs.log) + 1) if positions is None else positions:
         replay.advance(position)
         for choice in [ALL_KEPT] if failure == "kill" else choices:
-            _one(result, recorder, replay, failure, position, choice, depth_every)
+            count += 1
+            spot = Spot(failure, position, choice)
+            if sweeper.crash(replay, spot) and depth_every and count % depth_every == 0:
+                sweeper.crash_recovery(replay, spot, list(_seconds(failure, choice, choices)))
+            if until_first and sweeper.result.violations:
+                return sweeper.result
         if progress is not None:
             progress(position)
-    return result
+    return sweeper.result
 
 
-def _one(
-    result: Sweep,
-    recorder: Recorder,
-    replay: CrashReplay,
-    failure: Failure,
-    position: int,
-    choice: Choice,
-    depth_every: int,
-) -> None:
-    result.states += 1
-    image = replay.image(choice, failure)
+def _seconds(failure: Failure, choice: Choice, choices: Sequence[Choice]) -> Iterator[tuple[Failure, Choice]]:
+    """What may strike the recovery: the same again; and power after a kill, a kill after the power came back."""
+    if failure == "kill":
+        yield from (("power", each) for each in choices)
+    else:
+        yield failure, choice
+    yield "kill", ALL_KEPT
+
+
+def recover(image: MemoryFilesystem, recorder: Recorder, options: lsm.Options) -> Outcome:
+    """Open the disk and ask every oracle that needs no history. Changes `image`."""
     try:
-        verdict = recover_and_judge(image, recorder.options, recorder.history, failure, position)
+        with lsm.open(STORE, options, world=recorder.world(image)) as db:
+            found = dict(db.scan())
+            db.version.check()
+            db.verify()
+            leaked = leaked_files(image, db)
+            if leaked:
+                return Outcome(found, f"leaked {', '.join(leaked)}")
+            db.put(PROBE, b"1")
+        with lsm.open(STORE, options, world=recorder.world(image)) as db:
+            again = dict(db.scan())
     except Exception as error:  # whatever recovery raises is the finding
-        verdict = Verdict(-1, 0, 0, f"{type(error).__name__}: {error}")
-    result.recoveries += 1
-    if verdict.prefix >= 0:
-        result.lost_max = max(result.lost_max, recorder.history.acknowledged(position) - verdict.prefix)
-    if verdict.problem:
-        result.violations.append(Violation(failure, position, repr(choice), 1, verdict.problem))
-        return
-    if depth_every and result.states % depth_every == 0:
-        for found in _crash_recovery(replay.image(choice, failure), recorder, failure, position, choice, result):
-            result.violations.append(found)
-
-
-def recover_and_judge(
-    image: MemoryFilesystem, options: lsm.Options, history: History, failure: Failure, position: int
-) -> Verdict:
-    """Open the image and ask every oracle. Raises what the store raises."""
-    options = lsm.Options.make(options, listener=None)
-    world = MemoryWorld(image)
-    with lsm.open(STORE, options, world=world) as db:
-        found = dict(db.scan())
-        verdict = history.judge(found, failure, position)
-        if verdict.problem:
-            return verdict
-        db.version.check()
-        db.verify()
-        leaked = leaked_files(image, db)
-        if leaked:
-            return Verdict(verdict.prefix, verdict.required, verdict.possible, f"leaked {', '.join(leaked)}")
-        db.put(PROBE, b"1")
-    with lsm.open(STORE, options, world=world) as db:
-        again = dict(db.scan())
+        return Outcome(None, f"{type(error).__name__}: {error}", isinstance(error, lsm.Corruption))
     if again != {**found, PROBE: b"1"}:
-        return Verdict(-1, verdict.required, verdict.possible, "a second opening shows other content than the first")
-    return verdict
+        return Outcome(found, "a second opening shows other content than the first")
+    return Outcome(found)
 
 
 def leaked_files(fs: MemoryFilesystem, db: lsm.DB) -> list[str]:
@@ -136,28 +265,13 @@ def leaked_files(fs: MemoryFilesystem, db: lsm.DB) -> list[str]:
     return [name for name in names if name not in live] + logs[:-1] + manifests[:-1]
 
 
-def _crash_recovery(
-    image: MemoryFilesystem, recorder: Recorder, failure: Failure, position: int, choice: Choice, result: Sweep
-) -> Iterator[Violation]:
-    """Crash the recovery of `image` at each of its operations. Once it served something, that must stay."""
-    options = lsm.Options.make(recorder.options, listener=None)
-    db = lsm.open(STORE, options, world=MemoryWorld(image))
-    served_at, served = len(image.log), dict(db.scan())
-    db.close()
-    replay = CrashReplay(image)
-    for step in range(image.log_start, served_at + 1):
-        replay.advance(step)
-        second = replay.image(choice, failure)
-        result.states += 1
-        result.recoveries += 1
-        try:
-            with lsm.open(STORE, options, world=MemoryWorld(second)) as again:
-                found = dict(again.scan())
-            verdict = recorder.history.judge(found, failure, position)
-            problem = verdict.problem
-            if not problem and step == served_at and found != served:
-                problem = "what the recovery had served is not there after a second crash"
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            yield Violation(failure, position, f"{choice!r}, recovery operation {step}", 2, problem)
+def fingerprint(tree: Tree) -> object:
+    """Equal for two disks that hold the same names and bytes, whatever their inode numbers."""
+    found: list[tuple[str, bytes | None]] = []
+    waiting = [("", ROOT)]
+    for path, number in waiting:
+        for name, child in sorted(tree.directories[number].items()):
+            if child in tree.directories:
+                waiting.append((f"{path}/{name}", child))
+            found.append((f"{path}/{name}", tree.files.get(child)))
+    return tuple(found)

@@ -3,6 +3,10 @@
 Within a few hundred writes on a memory disk it rotates logs, flushes, compacts into several outputs, moves
 tables unread, rotates the manifest, and deletes a range that a live snapshot still sees.
 `Counts` proves it: a sweep over a workload in which nothing happens would test nothing.
+
+A `Workload` names such a life in one line of text, so that whatever a sweep finds can be seen again
+(`python -m labs.crash.replay`). `faults` breaks a part of the engine on purpose, in the run and in every
+recovery: `lie() @ sync(site="table.finish")` is an engine that forgets to sync its tables.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ import lsm
 from labs.crash.history import History
 from lsm.batch import Op
 from lsm.entry import DELETE, RANGE_DELETE, VALUE
-from lsm.events import Compacted, Event, Flushed, LogRotated, ManifestWritten
+from lsm.events import Compacted, Event, Flushed, LogRotated, ManifestWritten, Recovered
 from simfs.api import SyncLevel
+from simfs.faults import FaultyFilesystem
 from simfs.memory import MemoryFilesystem, MemoryWorld
 
 STORE = "/db"
@@ -38,7 +43,7 @@ class Generator:
 
 @dataclass
 class Counts:
-    """What happened, folded from the store's events."""
+    """What happened, folded from the store's events. The log and the manifest that each opening begins do not count."""
 
     log_rotations: int = 0
     flushes: int = 0
@@ -62,6 +67,9 @@ class Counts:
                 self.wide_compactions += len(event.outputs) > 1
             case ManifestWritten(rotated=True):
                 self.manifest_rotations += 1
+            case Recovered():
+                self.log_rotations -= 1
+                self.manifest_rotations -= 1
             case _:
                 pass
 
@@ -79,6 +87,7 @@ class Recorder:
 
     fs: MemoryFilesystem
     options: lsm.Options
+    faults: str = ""
     history: History = field(default_factory=History)
     counts: Counts = field(default_factory=Counts)
 
@@ -88,8 +97,12 @@ class Recorder:
 
     def open(self) -> lsm.DB:
         """Open, or reopen, the store."""
-        self.db = lsm.open(STORE, self.options, world=MemoryWorld(self.fs))
+        self.db = lsm.open(STORE, self.options, world=self.world(self.fs))
         return self.db
+
+    def world(self, fs: MemoryFilesystem) -> MemoryWorld:
+        """The ground that the store stands on, over this disk: with the faults, if there are any."""
+        return MemoryWorld(FaultyFilesystem(fs, self.faults) if self.faults else fs)
 
     def write(self, ops: Sequence[Op], level: SyncLevel | None = None) -> None:
         """Apply ops as one batch, and record it."""
@@ -128,33 +141,30 @@ SMALL = {
 """Options under which a few hundred writes make a tree of several levels."""
 
 
-def run_workload(options: lsm.Options, *, ops: int, seed: int) -> Recorder:
-    """A history of `ops` writes: sequential, overwrites, deletes, batches, range deletes, snapshots, a reopening."""
-    recorder = Recorder(MemoryFilesystem(), options)
+def run_workload(options: lsm.Options, *, ops: int, seed: int, mixed: bool = False, faults: str = "") -> Recorder:
+    """A history of `ops` writes: sequential, overwrites, deletes, batches, range deletes, snapshots, a reopening.
+
+    `mixed`: every write draws its own point of the dial, or takes the store's.
+    """
+    recorder = Recorder(MemoryFilesystem(), options, faults)
     recorder.fs.mkdir("/away")  # a change outside the store, which no rule of ours may depend on
-    draw = Generator(seed)
+    draw, levels = Generator(seed), Generator(~seed)
     snapshot: lsm.Snapshot | None = None
     for number in range(ops):
+        level = (None, *SyncLevel)[levels.below(5)] if mixed else None
         choice = draw.below(100)
         key = b"k%03d" % draw.below(80)
-        if number < ops // 4:
-            recorder.write([(VALUE, b"k%03d" % number, b"first-%d-" % number + b"x" * draw.below(30))])
-        elif choice < 60:
-            recorder.write([(VALUE, key, b"v%d-" % number + b"y" * draw.below(60))])
-        elif choice < 75:
-            recorder.write([(DELETE, key, b"")])
-        elif choice < 88:
-            batch = [(VALUE, b"b%02d" % draw.below(30), b"%d" % number) for _ in range(2 + draw.below(4))]
-            recorder.write([*batch, (DELETE, key, b"")])
-        elif choice < 92:
-            recorder.write([(RANGE_DELETE, key, b"k%03d" % (int(key[1:]) + 1 + draw.below(12)))])
-            recorder.counts.ranges_over_snapshots += snapshot is not None
-        elif choice < 94:
-            recorder.durable("flush")
-        else:
+        if choice >= 94 and number >= ops // 4:
             if snapshot is not None:
                 snapshot.release()
             snapshot = recorder.db.snapshot()
+        elif choice >= 92 and number >= ops // 4:
+            recorder.durable("flush")
+        else:
+            drawn = _drawn_ops(draw, number, 0 if number < ops // 4 else choice, key, fresh=number < ops // 4)
+            if drawn[0][0] == RANGE_DELETE and snapshot is not None:
+                recorder.counts.ranges_over_snapshots += any(snapshot.scan(drawn[0][1], drawn[0][2]))
+            recorder.write(drawn, level)
         if number == ops * 2 // 3:
             snapshot = None
             recorder.durable("close")
@@ -162,3 +172,54 @@ def run_workload(options: lsm.Options, *, ops: int, seed: int) -> Recorder:
         if number == ops * 5 // 6:
             recorder.durable("sync")
     return recorder
+
+
+def _drawn_ops(draw: Generator, number: int, choice: int, key: bytes, *, fresh: bool) -> list[Op]:
+    """What the write of this number does; `fresh` ones fill the store in key order."""
+    if fresh:
+        return [(VALUE, b"k%03d" % number, b"first-%d-" % number + b"x" * draw.below(30))]
+    if choice < 60:
+        return [(VALUE, key, b"v%d-" % number + b"y" * draw.below(60))]
+    if choice < 75:
+        return [(DELETE, key, b"")]
+    if choice < 88:
+        batch = [(VALUE, b"b%02d" % draw.below(30), b"%d" % number) for _ in range(2 + draw.below(4))]
+        return [*batch, (DELETE, key, b"")]
+    return [(RANGE_DELETE, key, b"k%03d" % (int(key[1:]) + 1 + draw.below(12)))]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A history by name: what it takes to record it again, the same to the byte.
+
+    >>> Workload(sync="none", mixed=True).arguments()
+    ['--sync', 'none', '--ops', '100', '--seed', '3', '--mixed', '1']
+    """
+
+    sync: str = "fsync"
+    ops: int = 100
+    seed: int = 3
+    mixed: int = 0  # 1: every write draws its own point of the dial
+    strategy: str = "leveled"
+    structural_sync: str = "floor"
+    memtable: str = "hash"
+    table_format: str = "block"
+    write_buffer_size: int = SMALL["write_buffer_size"]
+    max_manifest_file_size: int = 300
+    faults: str = ""
+
+    def record(self) -> Recorder:
+        """Run it."""
+        own = ("ops", "seed", "mixed", "faults")
+        changes = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
+        options = lsm.Options.make(None, **(SMALL | changes))
+        return run_workload(options, ops=self.ops, seed=self.seed, mixed=bool(self.mixed), faults=self.faults)
+
+    def arguments(self) -> list[str]:
+        """For the command line of `labs.crash.replay`: the three that matter most, and all that is not the default."""
+        found: list[str] = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != item.default or item.name in ("sync", "ops", "seed"):
+                found += [f"--{item.name.replace('_', '-')}", str(value)]
+        return found
