@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -16,9 +18,11 @@ from labs.crash.workload import SMALL, STORE, Generator, Recorder, run_workload
 from lsm.entry import DELETE, RANGE_DELETE, VALUE
 from lsm.filenames import parse_name
 from lsm.repair import RepairReport
+from simfs.choice import Step
 from simfs.crash import ALL_KEPT, Choice, CrashReplay, Failure
 from simfs.faults import FaultyFilesystem
 from simfs.memory import MemoryFilesystem, MemoryWorld
+from simfs.oplog import SyncDir, Unlink
 
 LOST = f"{STORE}/lost"
 
@@ -127,6 +131,58 @@ def deleting_workload(options: lsm.Options, ops: int, seed: int) -> Recorder:
             recorder.durable("close")
             recorder.open()
     return recorder
+
+
+@dataclass(frozen=True)
+class AllBut:
+    """Everything survives but the removals of these names: a crash undid just those."""
+
+    undone: frozenset[str]
+
+    def survives(self, step: Step, part: int) -> bool:
+        return not (isinstance(step.record, Unlink) and step.record.name in self.undone)
+
+    def filler(self, step: Step, size: int) -> bytes:
+        return bytes(size)
+
+
+@pytest.mark.parametrize("strategy", ["leveled", "tiered"])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_whatever_removals_a_crash_undoes(strategy: str, pinned: bool) -> None:
+    """Each subset of the removals that are not durable yet, after each operation: compactions that leave nothing."""
+    quiet = {"max_manifest_file_size": 9999, "level0_file_num_compaction_trigger": 99, "tiered_min_merge_width": 32}
+    options = lsm.Options.make(None, **(SMALL | quiet), strategy=strategy, sync="fsync")
+    recorder = Recorder(MemoryFilesystem(), options)
+    scan = None
+    for round_ in (b"1", b"2"):
+        puts = [(VALUE, b"a", round_)], [(VALUE, b"b", round_)]
+        for ops in (*puts, [(DELETE, b"a", b"")], [(RANGE_DELETE, b"b", b"c")]):
+            recorder.write(ops)
+            if pinned and ops[0][:2] == (DELETE, b"a"):
+                scan = recorder.db.scan()
+            recorder.durable("flush")
+        recorder.durable("compact")
+    assert scan is None or list(scan) == [(b"b", b"2")]
+    recorder.write([(VALUE, b"c", b"3")])
+    recorder.durable("compact")
+    log = recorder.fs.log
+    gone = [record.name for record in log if isinstance(record, Unlink) and record.name.endswith((".sst", ".log"))]
+    assert len(gone) >= 16
+    states = 0
+    replay = CrashReplay(recorder.fs)
+    for position in range(len(log) + 1):
+        replay.advance(position)
+        if not isinstance(log[min(position, len(log) - 1)], SyncDir):
+            continue  # the most removals wait just before the folder is synced
+        folder = [at for at in range(position) if isinstance(log[at], SyncDir)]
+        waiting = [record.name for record in log[max(folder, default=0) : position] if isinstance(record, Unlink)]
+        for size in range(1, len(waiting) + 1):
+            for undone in combinations(waiting, size):
+                image = replay.image(AllBut(frozenset(undone)), "power")
+                problem = repair_and_judge(image, recorder, "power", position)
+                assert not problem, f"after operation {position}, removals undone: {undone}: {problem}"
+                states += 1
+    assert states >= 15
 
 
 DIALS = ("flush", "fsync", "none")
