@@ -42,7 +42,7 @@ from lsm.snapshot import Snapshot, SnapshotRegistry
 from lsm.verify import VerifyReport, verify_store
 from lsm.version import Version
 from lsm.versions import VersionSet
-from lsm.views import Items, Values
+from lsm.views import Items, Keys, Values
 from lsm.wal import LogWriter
 from simfs.api import SyncLevel, World, default_world
 
@@ -304,11 +304,12 @@ class DB(MutableMapping[bytes, bytes]):
             self._guarded(lambda: self._jobs.compact_range(low, high))
 
     def sync(self, level: SyncLevel | str = SyncLevel.FSYNC) -> None:
-        """Make every write so far durable at `level`, whatever it was acknowledged at."""
+        """Bring every write so far to `level`, whatever it was acknowledged at."""
+        wanted = parse_sync(level)
         with self._mutex:
             log = self._writable()
             try:
-                log.sync(parse_sync(level))
+                log.sync(wanted)
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -422,6 +423,10 @@ class DB(MutableMapping[bytes, bytes]):
 
     def __bool__(self) -> bool:
         return next(iter(self.scan()), None) is not None
+
+    def keys(self) -> Keys:
+        """A view of the keys."""
+        return Keys(self)
 
     def items(self) -> Items:
         """A view of the pairs that is iterated by one scan."""

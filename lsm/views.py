@@ -1,12 +1,21 @@
-"""The mapping's views of pairs and values: iterated by one scan instead of one lookup a key."""
+"""The mapping's views: iterated, either way round, by one scan instead of one lookup a key."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lsm.db import DB
+
+
+class Keys(KeysView[bytes]):
+    """What `db.keys()` returns: keys ascending, with the operations of a set."""
+
+    _mapping: DB
+
+    def __reversed__(self) -> Iterator[bytes]:
+        return reversed(self._mapping)
 
 
 class Items(ItemsView[bytes, bytes]):

@@ -106,8 +106,13 @@ class LogWriter(RecordWriter):
             self._make_durable(level, "wal.write")
 
     def sync(self, level: SyncLevel) -> None:
-        """Make everything so far durable at FSYNC or FULLFSYNC; no call where it is."""
-        self._make_durable(level, "wal.write")
+        """Bring everything so far to `level`: as if each record had been appended at it. No call where it is."""
+        if level > self.strongest:
+            self.strongest = level
+        if level >= _FSYNC:
+            self._make_durable(level, "wal.write")
+        elif level != _NONE:
+            self.flush()
 
     def _make_durable(self, level: SyncLevel, site: str) -> None:
         assert level >= _FSYNC, level
