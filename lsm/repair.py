@@ -16,6 +16,8 @@ Invariants:
 1. Nothing is changed or moved before the new CURRENT is durable; then nothing is deleted, but moved to `lost/`.
 2. Where tables overlap in keys and in sequences, their order is unknown, so they are merged by sequence.
 3. Everything that is not in the new store is named in the report, with the reason.
+4. Without damage the result is the prefix of the writes that recovery would have given: logs are replayed as an
+   opening replays them (`wal_recovery_mode`), and only after damage that no crash explains what follows is kept too.
 
 Left out: the readable blocks of a damaged table (what is lost of it may be deletes, so the rest would bring
 deleted keys back). The table lies in `lost/`; `lsmlab inspect table` reads it.

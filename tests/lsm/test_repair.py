@@ -205,10 +205,10 @@ def test_what_was_deleted_stays_deleted_at_every_operation(strategy: str, seed: 
 def test_a_crash_at_any_operation_of_a_busy_store(strategy: str) -> None:
     seed = {"leveled": 11, "tiered": 12, "none": 13}[strategy]
     options = lsm.Options.make(None, **SMALL, strategy=strategy, sync=DIALS[seed % 3])
-    recorder = run_workload(options, ops=110, seed=seed)
+    recorder = run_workload(options, ops=150, seed=seed)
     least = {"leveled": 2, "tiered": 1, "none": 0}[strategy]
     recorder.counts.require(flushes=4, compactions=least, log_rotations=4)
-    sweep(recorder, default_choices([seed]), every=3)
+    sweep(recorder, default_choices([seed]), every=4)
 
 
 @pytest.mark.campaign
