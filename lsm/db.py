@@ -19,10 +19,10 @@ Left out here: background work, group commit, stalls and transactions (they need
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from lsm.batch import Op, WriteBatch, as_key, as_value, encode_ops
 from lsm.cache import BlockCache, TableCache
@@ -32,6 +32,7 @@ from lsm.errors import InvalidArgument
 from lsm.events import BackgroundError
 from lsm.gauge import measure
 from lsm.jobs import Jobs
+from lsm.mapping import StoreMapping, key_bounds
 from lsm.memtable import Memtable, make_memtable
 from lsm.metrics import Metrics, Tally
 from lsm.opening import Opening, PathLike, folder_name, open_store
@@ -42,14 +43,13 @@ from lsm.snapshot import Snapshot, SnapshotRegistry
 from lsm.verify import VerifyReport, verify_store
 from lsm.version import Version
 from lsm.versions import VersionSet
-from lsm.views import Items, Keys, Values
 from lsm.wal import LogWriter
 from simfs.api import SyncLevel, World, default_world
 
 BATCH_BYTES_MAX = (1 << 32) - 1024  # a log record's length is a u32
 
 
-class DB(MutableMapping[bytes, bytes]):
+class DB(StoreMapping):
     """An open store. Make one with `lsm.open`; close it, or use it in a `with` statement.
 
     One process opens a store at a time. Within it, calls from several threads are safe.
@@ -236,7 +236,7 @@ class DB(MutableMapping[bytes, bytes]):
 
         `reverse` gives the same pairs, last first. Later writes do not show in a scan that has begun.
         """
-        low, high = _bounds(start, stop, prefix)
+        low, high = key_bounds(start, stop, prefix)
         if snapshot is not None and snapshot._db is not self:
             raise InvalidArgument("the snapshot is of another store")
         with self._mutex:
@@ -296,7 +296,7 @@ class DB(MutableMapping[bytes, bytes]):
 
     def compact(self, start: bytes | None = None, stop: bytes | None = None) -> None:
         """Flush, then merge every table that touches [start, stop) as deep as the strategy goes."""
-        low, high = _bounds(start, stop, None)
+        low, high = key_bounds(start, stop, None)
         with self._mutex:
             self._writable()
             if self._memtable.entries or self._memtable.range_deletes:
@@ -392,93 +392,9 @@ class DB(MutableMapping[bytes, bytes]):
     ) -> None:
         self.close()
 
-    # the mapping
-
-    def __getitem__(self, key: bytes) -> bytes:
-        value = self._get_at(as_key(key), MAX_SEQUENCE)
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __setitem__(self, key: bytes, value: bytes) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: bytes) -> None:
-        if self._get_at(as_key(key), MAX_SEQUENCE) is None:
-            raise KeyError(key)
-        self.delete(key)
-
-    def __contains__(self, key: object) -> bool:
-        return self._get_at(as_key(cast(bytes, key)), MAX_SEQUENCE) is not None
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (key for key, _ in self.scan())
-
-    def __reversed__(self) -> Iterator[bytes]:
-        return (key for key, _ in self.scan(reverse=True))
-
-    def __len__(self) -> int:
-        """The number of keys. Counts them: an LSM tree cannot know it without reading."""
-        return sum(1 for _ in self.scan())
-
-    def __bool__(self) -> bool:
-        return next(iter(self.scan()), None) is not None
-
-    def keys(self) -> Keys:
-        """A view of the keys."""
-        return Keys(self)
-
-    def items(self) -> Items:
-        """A view of the pairs that is iterated by one scan."""
-        return Items(self)
-
-    def values(self) -> Values:
-        """A view of the values that is iterated by one scan."""
-        return Values(self)
-
-    def popitem(self) -> tuple[bytes, bytes]:
-        """Remove and return the pair with the least key. Raises `KeyError` if there is none."""
-        with self.scan() as scan:
-            pair = next(scan, None)
-        if pair is None:
-            raise KeyError("popitem(): the store is empty")
-        self.delete(pair[0])
-        return pair
-
-    def clear(self) -> None:
-        """Remove every key, by one batch of a range delete and the delete of the last key."""
-        with self.scan(reverse=True) as scan:
-            last = next(scan, None)
-        if last is not None:
-            batch = WriteBatch()
-            batch.delete_range(b"", last[0])
-            batch.delete(last[0])
-            self.write(batch)
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else "refusing writes" if self._failure is not None else "open"
         return f"<lsm.DB {self.path!r} {state}>"
-
-
-def _bounds(start: bytes | None, stop: bytes | None, prefix: bytes | None) -> tuple[bytes, bytes | None]:
-    """[low, high) from what the caller gave; `prefix` narrows it."""
-    low = b"" if start is None else as_key(start)
-    high = None if stop is None else as_key(stop)
-    if prefix is not None:
-        first, after = as_key(prefix), successor(as_key(prefix))
-        low = max(low, first)
-        high = after if high is None else high if after is None else min(high, after)
-    return low, high
-
-
-def successor(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with `prefix`; None if there is none.
-
-    >>> successor(b"ab"), successor(b"a\\xff"), successor(b"\\xff")
-    (b'ac', b'b', None)
-    """
-    trimmed = prefix.rstrip(b"\xff")
-    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
 
 
 def open(  # noqa: A001
@@ -488,8 +404,8 @@ def open(  # noqa: A001
 
     `options` and `changes` (single options by name) choose everything that can be chosen; `world` is
     the ground to stand on, the real disk if not given. Raises `InvalidArgument` (empty path, unknown
-    option), `Corruption` (with file, offset and reason; nothing was changed), `BlockingIOError` (open
+    option or value), `Corruption` (with file, offset and reason; nothing was changed), `BlockingIOError` (open
     elsewhere), `OSError`.
     """
-    chosen = Options.make(options, **changes) if options is None or changes else options
+    chosen = options if isinstance(options, Options) and not changes else Options.make(options, **changes)
     return DB(folder_name(path), chosen, world if world is not None else default_world())
