@@ -39,10 +39,37 @@ CHOICES = {
     "structural_sync": ("floor", "follow_dial"),
     "compaction_pri": ("min_overlapping_ratio", "round_robin", "oldest_first", "largest_first"),
 }
-POSITIVE = (
-    "write_buffer_size", "block_size", "open_tables_max", "max_manifest_file_size", "target_file_size_base",
-    "level0_file_num_compaction_trigger", "max_bytes_for_level_base", "tiered_min_merge_width", "wal_buffer_bytes",
+INJECTED = {"memtable": ("__call__",), "strategy": ("pick", "scores")}  # what a part of your own must have
+INTEGERS: dict[str, tuple[int, int | None]] = {  # least, most; None: no bound
+    "wal_buffer_bytes": (1, None),
+    "write_buffer_size": (1, None),
+    "block_size": (64, 64 * MIB),
+    "block_cache_bytes": (0, None),
+    "open_tables_max": (1, None),
+    "level0_file_num_compaction_trigger": (1, None),
+    "max_bytes_for_level_base": (1, None),
+    "num_levels": (2, 32),
+    "target_file_size_base": (1, None),
+    "target_file_size_multiplier": (1, None),
+    "max_compaction_bytes": (0, None),
+    "tiered_min_merge_width": (2, None),
+    "tiered_max_merge_width": (2, None),
+    "max_manifest_file_size": (1, None),
+}
+NUMBERS: dict[str, tuple[float, float | None]] = {
+    "filter_bits_per_key": (0, 64),
+    "max_bytes_for_level_multiplier": (2, 1_000_000),
+    "tiered_size_ratio": (1, None),
+}
+SWITCHES = (
+    "create_if_missing", "error_if_exists", "read_only", "verify_checksums", "level_compaction_dynamic_level_bytes",
 )  # fmt: skip
+COMPRESSION_LEVELS: dict[str, tuple[int, int] | None] = {
+    "none": None,
+    "zlib": (-1, 9),
+    "zstd": (-131_072, 22),
+    "lz4": (1, 12),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +121,21 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sync", parse_sync(self.sync))
         for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            injectable = name in ("memtable", "strategy") and not isinstance(value, str)
-            if not injectable and value not in choices:
-                raise InvalidArgument(f"{name}={value!r}: expected one of {', '.join(choices)}")
-        for name in POSITIVE:
-            _at_least(name, getattr(self, name), 1)
-        for name in ("block_cache_bytes", "max_compaction_bytes", "filter_bits_per_key"):
-            _at_least(name, getattr(self, name), 0)
-        _at_least("max_bytes_for_level_multiplier", self.max_bytes_for_level_multiplier, 2)
-        _at_least("target_file_size_multiplier", self.target_file_size_multiplier, 1)
-        _at_least("tiered_size_ratio", self.tiered_size_ratio, 1)
-        _at_least("tiered_min_merge_width", self.tiered_min_merge_width, 2)
-        _at_least("tiered_max_merge_width", self.tiered_max_merge_width, self.tiered_min_merge_width)
-        _between("num_levels", self.num_levels, 2, 32)
-        _between("block_size", self.block_size, 64, 64 * MIB)
-        _between("filter_bits_per_key", self.filter_bits_per_key, 0, 64)
+            _one_of(name, getattr(self, name), choices)
+        for name, (least, most) in INTEGERS.items():
+            _integer(name, getattr(self, name), least, most)
+        for name, bounds in NUMBERS.items():
+            _number(name, getattr(self, name), *bounds)
+        for name in SWITCHES:
+            _one_of(name, getattr(self, name), (True, False))
+        _one_of("key_range_filter", self.key_range_filter, (True, False, None))
+        _integer("tiered_max_merge_width", self.tiered_max_merge_width, self.tiered_min_merge_width, None)
+        if self.compression_level is not None:
+            _integer(
+                "compression_level", self.compression_level, *(COMPRESSION_LEVELS[self.compression] or (None, None))
+            )
+        if self.listener is not None and not callable(self.listener):
+            raise InvalidArgument(f"listener={self.listener!r}: expected a function of one event, or None")
 
     @classmethod
     def make(cls, base: Options | None = None, **changes: Any) -> Self:
@@ -119,6 +145,10 @@ class Options:
         Traceback (most recent call last):
         lsm.errors.InvalidArgument: unknown option block_sise; did you mean block_size?
         """
+        if base is not None and not isinstance(base, Options):
+            raise TypeError(
+                f"options: expected lsm.Options, got {type(base).__name__}; name single ones, as in sync='fsync'"
+            )
         known = [field.name for field in dataclasses.fields(cls)]
         for name in changes:
             if name not in known:
@@ -165,22 +195,47 @@ class Options:
 
 
 def parse_sync(value: SyncLevel | str | int) -> SyncLevel:
-    """A point of the dial from its name, number or value.
+    """A point of the dial from its name, number or value. A bool is refused: it would be taken for FLUSH.
 
     >>> parse_sync("fsync")
     <SyncLevel.FSYNC: 2>
     """
     try:
-        return SyncLevel[value.upper()] if isinstance(value, str) else SyncLevel(value)
+        if isinstance(value, str):
+            return SyncLevel[value.upper()]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return SyncLevel(value)
     except (KeyError, ValueError):
-        raise InvalidArgument(f"sync={value!r}: expected one of none, flush, fsync, fullfsync") from None
+        pass
+    raise InvalidArgument(f"sync={value!r}: expected one of none, flush, fsync, fullfsync")
 
 
-def _at_least(name: str, value: float, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise InvalidArgument(f"{name}={value!r}: expected a number of at least {least}")
+def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """One of `choices` itself (1 is not True), or a part of your own in place of a name."""
+    parts = INJECTED.get(name, ())
+    if parts and not isinstance(value, str) and all(callable(getattr(value, part, None)) for part in parts):
+        return
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        own = f", or an object with {' and '.join(parts)}" if parts else ""
+        raise InvalidArgument(f"{name}={value!r}: expected one of {', '.join(map(str, choices))}{own}")
 
 
-def _between(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(f"{name}={value!r}: expected {least} to {most}")
+def _integer(name: str, value: Any, least: int | None, most: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not _within(value, least, most):
+        raise InvalidArgument(f"{name}={value!r}: expected an integer{_bounds(least, most)}")
+
+
+def _number(name: str, value: Any, least: float, most: float | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _within(value, least, most):
+        raise InvalidArgument(f"{name}={value!r}: expected a number{_bounds(least, most)}")
+
+
+def _within(value: float, least: float | None, most: float | None) -> bool:
+    """Not-a-number is within nothing."""
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    if least is None:
+        return ""
+    return f" of at least {least}" if most is None else f" from {least} to {most}"
