@@ -56,6 +56,7 @@ class Twin:
     scans: list[OpenScan] = field(default_factory=list)
     weak: bool = False  # tables were written without syncs (structural_sync="follow_dial"): no power failure then
     writes: int = 0
+    lost: int = 0  # of the writes, by crashes that were allowed to take them
     copies: int = 0
 
     def __post_init__(self) -> None:
@@ -283,6 +284,7 @@ class Twin:
         found = dict(self.db.scan())
         verdict = self.history.judge(found, failure, at)
         assert not verdict.problem, f"after {failure}: {verdict.problem}"
+        self.lost += len(self.history.writes) - verdict.prefix
         self.history = History(states=[found])
         self._durable()
         self.check()
