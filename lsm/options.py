@@ -214,6 +214,8 @@ def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """One of `choices` itself (1 is not True), or a part of your own in place of a name."""
     parts = INJECTED.get(name, ())
     if parts and not isinstance(value, str) and all(callable(getattr(value, part, None)) for part in parts):
+        if name == "strategy" and isinstance(value, type):
+            raise InvalidArgument(f"{name}={value!r}: expected an object, not its class; call it")
         return
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         own = f", or an object with {' and '.join(parts)}" if parts else ""
