@@ -192,7 +192,7 @@ def _drawn_ops(draw: Generator, number: int, choice: int, key: bytes, *, fresh: 
 class Workload:
     """A history by name: what it takes to record it again, the same to the byte.
 
-    >>> Workload(sync="none", mixed=True).arguments()
+    >>> Workload(sync="none", mixed=1).arguments()
     ['--sync', 'none', '--ops', '100', '--seed', '3', '--mixed', '1']
     """
 
