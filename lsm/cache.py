@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lsm.filenames import table_name
@@ -151,6 +152,7 @@ class TableCache:
             reader.close()
 
     def close(self) -> None:
-        """Close all tables."""
-        while self._readers:
-            self._readers.popitem()[1].close()
+        """Close all tables, even if one of them fails; its error is raised in the end."""
+        with ExitStack() as closing:
+            while self._readers:
+                closing.callback(self._readers.popitem()[1].close)

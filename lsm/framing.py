@@ -131,7 +131,7 @@ class RecordWriter:
         self._append = self._file.append
         try:
             self._append(encode_header(magic, number, first_sequence))
-        except OSError:
+        except BaseException:
             self._file.close()
             raise
 

@@ -215,16 +215,21 @@ class ManifestWriter(RecordWriter):
         return self.size_bytes - before
 
     def finish(self) -> None:
-        """Close cleanly: an empty record attests the last edit."""
-        self.attest()
-        self.close()
+        """Close cleanly: an empty record attests the last edit. The file is released even if that fails."""
+        try:
+            self.attest()
+        finally:
+            self.close()
 
 
 def set_current(fs: Filesystem, directory: str, number: int, *, level: SyncLevel) -> None:
     """Let CURRENT name manifest `number`, atomically. Raises `OSError`."""
     temporary = f"{directory}/{CURRENT}{TMP_SUFFIX}"
     synced = level >= SyncLevel.FSYNC
-    with fs.create(temporary, exclusive=False) as file:
+    if fs.exists(temporary):
+        # Where a rename was cut in two, this is a second name of CURRENT: to write into it would be to write into that.
+        fs.remove(temporary)
+    with fs.create(temporary) as file:
         file.append(encode_current(manifest_name(number)))
         if synced:
             file.sync(SyncKind.DATA, "current.write")

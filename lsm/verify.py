@@ -13,7 +13,8 @@ The first damage is raised as `Corruption` with file, offset and reason. Nothing
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -126,17 +127,20 @@ def _verify_order(fs: Filesystem, directory: str, version: Version) -> None:
     """Walk all places side by side; one key's tags must fall from each place to the next deeper one."""
     places = [[table] for table in version.levels[0]] + [list(level) for level in version.levels[1:] if level]
     previous: tuple[bytes, int] | None = None
-    streams = [_tags(fs, directory, tables, rank) for rank, tables in enumerate(places)]
-    for key, _rank, _order, tag, number in heapq.merge(*streams):
-        if previous is not None and previous[0] == key and previous[1] <= tag:
-            path = f"{directory}/{table_name(number)}"
-            raise Corruption(path, 0, f"key {key!r}: holds a newer version than a shallower table does")
-        previous = (key, tag)
+    with ExitStack() as closing:  # a stream that is not at its end holds a file open
+        streams = [_tags(fs, directory, tables, rank) for rank, tables in enumerate(places)]
+        for stream in streams:
+            closing.callback(stream.close)
+        for key, _rank, _order, tag, number in heapq.merge(*streams):
+            if previous is not None and previous[0] == key and previous[1] <= tag:
+                path = f"{directory}/{table_name(number)}"
+                raise Corruption(path, 0, f"key {key!r}: holds a newer version than a shallower table does")
+            previous = (key, tag)
 
 
 def _tags(
     fs: Filesystem, directory: str, tables: list[TableMeta], rank: int
-) -> Iterator[tuple[bytes, int, int, int, int]]:
+) -> Generator[tuple[bytes, int, int, int, int], None, None]:
     for meta in tables:
         path = f"{directory}/{table_name(meta.number)}"
         reader: TableReader = open_table(fs, path, number=meta.number, cache=None, verify_checksums=False)

@@ -153,18 +153,25 @@ class LogWriter(RecordWriter):
             predecessor.close()
 
     def finish(self, *, sync: bool) -> None:
-        """Close cleanly: flush; with `sync`, make all durable and attest it, so that no record is unattested."""
-        self.flush()
-        if sync and (self.size_bytes > HEADER_BYTES or self._predecessor is not None):
-            least = _FSYNC if self.fs.fsync_is_durable else SyncLevel.FULLFSYNC
-            self._make_durable(max(self.strongest, least), "wal.finish")
-        self.attest()
-        self.close()
+        """Close cleanly: flush; with `sync`, make all durable and attest it, so that no record is unattested.
+
+        The file is released even if that fails.
+        """
+        try:
+            self.flush()
+            if sync and (self.size_bytes > HEADER_BYTES or self._predecessor is not None):
+                least = _FSYNC if self.fs.fsync_is_durable else SyncLevel.FULLFSYNC
+                self._make_durable(max(self.strongest, least), "wal.finish")
+            self.attest()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Release the file, and the predecessor's. Writes nothing; a second call does nothing."""
-        self.predecessor_done()
-        super().close()
+        try:
+            self.predecessor_done()
+        finally:
+            super().close()
 
 
 def scan_log(fs: Filesystem, path: str, mode: str, *, expect_number: int | None = None) -> LogScan:
