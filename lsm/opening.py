@@ -20,7 +20,7 @@ from lsm import codecs
 from lsm.cache import BlockCache, TableCache
 from lsm.errors import InvalidArgument
 from lsm.events import Event, Recovered
-from lsm.filenames import LOCK
+from lsm.filenames import CURRENT, LOCK
 from lsm.jobs import Jobs
 from lsm.memtable import Memtable, make_memtable
 from lsm.picking import make_picker
@@ -83,9 +83,9 @@ def open_store(
     codecs.require(options.compression)
     if options.read_only:
         return _assemble(world, directory, options, snapshots, emit, None)
-    if not fs.exists(directory):
-        if not options.create_if_missing:
-            raise InvalidArgument(f"{directory}: no store here, and create_if_missing is off")
+    if not options.create_if_missing and not fs.exists(directory):
+        raise InvalidArgument(f"{directory}: no store here, and create_if_missing is off")
+    if not fs.exists(f"{directory}/{CURRENT}"):
         _make_folders(fs, directory)
     lock = lock_store(fs, directory)
     try:
@@ -105,12 +105,17 @@ def lock_store(fs: Filesystem, directory: str) -> Held:
 
 
 def _make_folders(fs: Filesystem, directory: str) -> None:
-    """The folder and its missing parents; each new name is synced in its parent."""
-    parent = directory.rpartition("/")[0]
-    if parent and not fs.exists(parent):
+    """The folder and its missing parents, each new name synced in its parent before the next is made.
+
+    So where an opening before this one was killed on the way, the last name that is there may not have been
+    synced. It is synced too, or a loss of power would take the folder and all that it will hold.
+    """
+    parent = directory.rpartition("/")[0] or ("/" if directory.startswith("/") else ".")
+    if not fs.exists(directory):
         _make_folders(fs, parent)
-    fs.mkdir(directory)
-    fs.sync_dir(parent or ("/" if directory.startswith("/") else "."), "open.mkdir")
+        fs.mkdir(directory)
+    if directory not in ("/", "."):
+        fs.sync_dir(parent, "open.mkdir")
 
 
 def _assemble(

@@ -16,8 +16,10 @@ Invariants:
    Otherwise the store is damaged and nothing is guessed.
 
 Where CURRENT is missing but manifests are there, a rename was cut in two (a filesystem whose rename
-is not atomic) or somebody removed it: the newest manifest that begins whole is in force. It cannot be
-a wrong one, for a manifest is complete and durable before CURRENT points to it, and it says the same as the one before.
+is not atomic), somebody removed it, or the store was never opened to the end: the newest manifest that begins whole
+is in force. It cannot be a wrong one, for it says the same as the one before. But a crash may have taken the log or
+the tables that it names, whose names become durable just before CURRENT points to it: such a manifest, if it has
+no edit beyond its first, never was in force, and the one before it is.
 """
 
 from __future__ import annotations
@@ -135,9 +137,15 @@ def manifest_in_force(fs: Filesystem, directory: str, listing: Listing) -> tuple
         return name, _whole(fs, path)
     for number in reversed(listing.manifests):
         state = read_manifest(fs, f"{directory}/{manifest_name(number)}")
-        if state.edits:
+        if state.edits > 1 or (state.edits == 1 and _relies_on(state) <= {*listing.tables, *listing.logs}):
             return manifest_name(number), state
     return None
+
+
+def _relies_on(state: ManifestState) -> set[int]:
+    """The numbers of the files that must be there if this manifest ever was in force."""
+    named = {table.number for _, table in state.version.tables()}
+    return named | {state.log_number} if state.log_number else named
 
 
 def _whole(fs: Filesystem, path: str) -> ManifestState:

@@ -3,7 +3,8 @@
     for each position of the disk's log, for each choice of survivors:
         image ─▶ open ─▶ scan ─▶ judge against the history
               ─▶ verify, no leaked file ─▶ write one more ─▶ reopen: same content and that one
-        and at some states: each position of the recovery's own log ─▶ image ─▶ all of that again
+        and at some states: each position of the recovery's own log, and of one more write
+                            that is acknowledged at FSYNC ─▶ image ─▶ all of that again
 
 What a recovery does depends on what lies on the disk and on nothing else, so disks with the same names and
 bytes are recovered once; each state is judged by itself, for what must be there depends on the position.
@@ -28,12 +29,13 @@ from labs.crash.history import Verdict
 from labs.crash.workload import STORE, Recorder, Workload
 from lsm.filenames import parse_name
 from simfs.api import SyncLevel
-from simfs.choice import Fixed
+from simfs.choice import Step
 from simfs.crash import ALL_KEPT, SYNCED_ONLY, Choice, CrashReplay, Failure, WorstCase
 from simfs.memory import MemoryFilesystem
-from simfs.oplog import ROOT, Tree
+from simfs.oplog import ROOT, Create, Link, Mkdir, Rename, Rmdir, Tree, Unlink
 
 PROBE = b"~probe"  # sorts after every key of the workloads
+LATER = (b"~later", b"2")  # written after a recovery that is to be crashed
 
 
 @dataclass(frozen=True)
@@ -106,25 +108,48 @@ def default_choices(seeds: Iterable[int]) -> list[Choice]:
     return [SYNCED_ONLY, ALL_KEPT, *(WorstCase(seed) for seed in seeds)]
 
 
+@dataclass(frozen=True)
+class Only:
+    """Of what was not synced, records of some types survive, and nothing else: an order that suits no store.
+
+    `REMOVALS`: files go before what replaces them is there. `NAMES`: files are there before their content is.
+    """
+
+    kinds: tuple[type, ...]
+
+    def survives(self, step: Step, part: int) -> bool:  # noqa: ARG002
+        """Whether the record is of these types."""
+        return isinstance(step.record, self.kinds)
+
+    def filler(self, step: Step, size: int) -> bytes:  # noqa: ARG002
+        """Zeros."""
+        return bytes(size)
+
+
+REMOVALS = Only((Unlink, Rmdir))
+NAMES = Only((Create, Mkdir, Link, Rename))
+_NAMED: dict[str, Choice] = {"synced": SYNCED_ONLY, "all": ALL_KEPT, "removals": REMOVALS, "names": NAMES}
+
+
 def choice_text(choice: Choice) -> str:
-    """A choice in a word: `synced`, `all`, `worst:SEED`."""
+    """A choice in a word: `synced`, `all`, `removals`, `names`, `worst:SEED`."""
     if isinstance(choice, WorstCase):
         return f"worst:{choice.seed}"
-    return {SYNCED_ONLY: "synced", ALL_KEPT: "all"}[choice] if isinstance(choice, Fixed) else repr(choice)
+    return next((name for name, named in _NAMED.items() if named == choice), repr(choice))
 
 
 def parse_choice(text: str) -> Choice:
     """Read what `choice_text` writes. Raises `ValueError`.
 
-    >>> [choice_text(parse_choice(text)) for text in ("synced", "all", "worst:12")]
-    ['synced', 'all', 'worst:12']
+    >>> [choice_text(parse_choice(text)) for text in ("synced", "all", "removals", "names", "worst:12")]
+    ['synced', 'all', 'removals', 'names', 'worst:12']
     """
     name, _, seed = text.partition(":")
     if name == "worst":
         return WorstCase(int(seed))
-    if text not in ("synced", "all"):
-        raise ValueError(f"survivors {text!r}: expected synced, all or worst:SEED")
-    return ALL_KEPT if text == "all" else SYNCED_ONLY
+    if text not in _NAMED:
+        raise ValueError(f"survivors {text!r}: expected {', '.join(_NAMED)} or worst:SEED")
+    return _NAMED[text]
 
 
 class Sweeper:
@@ -161,22 +186,29 @@ class Sweeper:
         return replace(verdict, problem=problem or outcome.problem)
 
     def crash_recovery(self, replay: CrashReplay, spot: Spot, seconds: Sequence[tuple[Failure, Choice]]) -> None:
-        """Crash the recovery from `spot` at each of its operations. Once it served something, that must stay."""
+        """Crash the recovery from `spot` at each of its operations, and those of a write that follows it.
+
+        What it once served must stay; what was acknowledged after it must be there.
+        """
         image = replay.image(spot.choice, spot.failure)
         db = lsm.open(STORE, self.options, world=self.recorder.world(image))
         served_at, served = len(image.log), dict(db.scan())
+        db.put(*LATER, sync=SyncLevel.FSYNC)
+        written_at = len(image.log)
         db.close()
         again = CrashReplay(image)
-        for step in range(image.log_start, served_at + 1):
+        for step in range(image.log_start, written_at + 1):
             again.advance(step)
             for failure, choice in seconds:
                 second = replace(spot, then=(step - image.log_start, failure, choice))
                 self.result.depth_two += 1
-                outcome = self._recovered(again.image(choice, failure))
+                outcome, later = _without_later(self._recovered(again.image(choice, failure)))
                 problem = self.judge(outcome, second).problem
-                firm = failure == "kill" or not self._weak
-                if not problem and firm and step == served_at and outcome.found != served:
-                    problem = "what the recovery had served is not there after a second crash"
+                if not problem and (failure == "kill" or not self._weak):
+                    if step >= served_at and outcome.found != served:
+                        problem = "what the recovery had served is not there after a second crash"
+                    elif step == written_at and not later:
+                        problem = "a write acknowledged after the recovery is not there after a second crash"
                 self._note(problem, second)
 
     def _note(self, problem: str, spot: Spot) -> bool:
@@ -192,6 +224,14 @@ class Sweeper:
             self.result.recoveries += 1
             outcome = self._known[key] = recover(image, self.recorder, self.options)
         return outcome
+
+
+def _without_later(outcome: Outcome) -> tuple[Outcome, bool]:
+    """An outcome less the write that followed the first recovery, and whether that one was there."""
+    if outcome.found is None or outcome.found.get(LATER[0]) != LATER[1]:
+        return outcome, False
+    found = {key: value for key, value in outcome.found.items() if key != LATER[0]}
+    return replace(outcome, found=found), True
 
 
 def sweep(
