@@ -114,11 +114,18 @@ class DB(StoreMapping):
         self.write(batch, sync)
 
     def write(self, batch: WriteBatch, sync: SyncLevel | str | None = None) -> None:
-        """Apply a batch: all of it or nothing, also after a crash."""
+        """Apply a batch: all of it or nothing, also after a crash. An empty one only checks that it could be."""
+        if not isinstance(batch, WriteBatch):
+            raise TypeError(f"batch: expected lsm.WriteBatch, got {type(batch).__name__}")
         if batch.size_bytes > BATCH_BYTES_MAX:
             raise InvalidArgument(f"batch of {batch.size_bytes} bytes: the limit is {BATCH_BYTES_MAX}")
         if batch.ops:
             self._commit(tuple(batch.ops), sync)
+            return
+        if sync is not None:
+            parse_sync(sync)
+        with self._mutex:
+            self._writable()
 
     def _commit(self, ops: tuple[Op, ...], sync: SyncLevel | str | None) -> None:
         level = self._dial if sync is None else parse_sync(sync)
@@ -237,6 +244,8 @@ class DB(StoreMapping):
         `reverse` gives the same pairs, last first. Later writes do not show in a scan that has begun.
         """
         low, high = key_bounds(start, stop, prefix)
+        if snapshot is not None and not isinstance(snapshot, Snapshot):
+            raise TypeError(f"snapshot: expected lsm.Snapshot, got {type(snapshot).__name__}")
         if snapshot is not None and snapshot._db is not self:
             raise InvalidArgument("the snapshot is of another store")
         with self._mutex:

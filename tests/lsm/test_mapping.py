@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import shelve
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -197,6 +197,25 @@ def test_clear(full: lsm.DB) -> None:
     full.clear()
     full.compact()
     assert full == {}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_clear_reaches_a_last_key_that_has_no_successor(full: lsm.DB, flushed: bool) -> None:
+    full[b"\xff" * KEY_BYTES_MAX] = b"the last that can be"
+    if flushed:
+        full.flush()
+    with full.snapshot() as moment:
+        full.clear()
+        assert full == {}
+        assert len(list(moment.scan())) == len(PAIRS) + 1
+    full.compact()
+    assert full == {}
+    assert not any(full.version.tables())
+
+
+def test_clear_of_an_empty_store_writes_nothing(db: lsm.DB) -> None:
+    db.clear()
+    assert db.last_sequence == 0
 
 
 class Keyed:
@@ -456,6 +475,53 @@ def test_the_longest_key_and_one_beyond(db: lsm.DB) -> None:
     assert len(db) == 2
 
 
+def test_too_long_keys_are_refused_in_every_form_and_change_nothing(full: lsm.DB) -> None:
+    long: Any = b"k" * (KEY_BYTES_MAX + 1)
+    before = full.last_sequence
+    batch = lsm.WriteBatch()
+    with full.snapshot() as moment:
+        calls: list[Any] = [
+            lambda: full[long],
+            lambda: full.__setitem__(long, b""),
+            lambda: full.__delitem__(long),
+            lambda: full.pop(long, None),
+            lambda: full.setdefault(long, b""),
+            lambda: full.update({long: b""}),
+            lambda: full.get(bytearray(long)),  # type: ignore[arg-type]
+            lambda: full.put(memoryview(long), b""),  # type: ignore[arg-type]
+            lambda: full.multi_get([b"a", long]),
+            lambda: full.delete_range(long, long),
+            lambda: full.scan(long),
+            lambda: full.scan(None, long),
+            lambda: full.scan(prefix=long),
+            lambda: full.compact(long),
+            lambda: batch.put(long, b""),
+            lambda: batch.delete(long),
+            lambda: batch.delete_range(b"", long),
+            lambda: moment.get(long),
+            lambda: moment.multi_get([long]),
+            lambda: moment.scan(long),
+        ]
+        for call in calls:
+            with pytest.raises(lsm.InvalidArgument, match="key of 65536 bytes: the limit is KEY_BYTES_MAX = 65535"):
+                call()
+    assert full.last_sequence == before
+    assert not batch.ops
+    assert full == PAIRS
+
+
+@pytest.mark.parametrize("bad", [[(1, b"a", b"b")], {b"a": b"b"}, None, b"ab", 7], ids=repr)
+def test_what_is_no_batch_and_no_snapshot(full: lsm.DB, bad: Any) -> None:
+    before = full.last_sequence
+    with pytest.raises(TypeError, match=f"batch: expected lsm.WriteBatch, got {type(bad).__name__}"):
+        full.write(bad)
+    if bad is not None:
+        with pytest.raises(TypeError, match=f"snapshot: expected lsm.Snapshot, got {type(bad).__name__}"):
+            full.scan(snapshot=bad)
+    assert full.last_sequence == before
+    assert full == PAIRS
+
+
 def test_a_value_beyond_the_limit_names_it(db: lsm.DB, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lsm.batch.VALUE_BYTES_MAX", 1000)  # a gibibyte would take long
     db[b"a"] = b"v" * 1000
@@ -513,6 +579,75 @@ def test_a_closed_store_refuses_everything(full: lsm.DB) -> None:
     scan.close()
     full.close()
     assert not full.world.fs.exists("/copy")
+
+
+CLOSED_CALLS: dict[str, Callable[[Any], object]] = {
+    "__contains__": lambda db: b"a" in db,
+    "__delitem__": lambda db: db.__delitem__(b"a"),
+    "__eq__": lambda db: db == {},
+    "__getitem__": lambda db: db[b"a"],
+    "__iter__": iter,
+    "__len__": len,
+    "__reversed__": reversed,
+    "__setitem__": lambda db: db.__setitem__(b"a", b"1"),
+    "__bool__": bool,
+    "checkpoint": lambda db: db.checkpoint("/copy"),
+    "clear": lambda db: db.clear(),
+    "compact": lambda db: db.compact(),
+    "delete": lambda db: db.delete(b"a"),
+    "delete_range": lambda db: db.delete_range(b"a", b"a"),
+    "flush": lambda db: db.flush(),
+    "get": lambda db: db.get(b"a"),
+    "items": lambda db: list(db.items()),
+    "keys": lambda db: len(db.keys()),
+    "metrics": lambda db: db.metrics(),
+    "multi_get": lambda db: db.multi_get([]),
+    "pop": lambda db: db.pop(b"a", None),
+    "popitem": lambda db: db.popitem(),
+    "put": lambda db: db.put(b"a", b"1"),
+    "scan": lambda db: db.scan(b"z", b"a"),
+    "setdefault": lambda db: db.setdefault(b"a", b"1"),
+    "snapshot": lambda db: db.snapshot(),
+    "sync": lambda db: db.sync(),
+    "update": lambda db: db.update({b"a": b"1"}),
+    "values": lambda db: b"1" in db.values(),
+    "verify": lambda db: db.verify(),
+    "write": lambda db: db.write(lsm.WriteBatch()),
+}
+WORK_WHEN_CLOSED = {"close", "closed", "last_sequence", "version"}
+
+
+def test_no_method_is_left_out_of_what_a_closed_store_refuses() -> None:
+    public = {name for name in dir(lsm.DB) if not name.startswith("_")}
+    assert public - WORK_WHEN_CLOSED == {name for name in CLOSED_CALLS if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", CLOSED_CALLS)
+def test_each_method_of_a_closed_store_refuses(world: MemoryWorld, name: str) -> None:
+    with lsm.open("/db", world=world) as db:
+        db.update(PAIRS)
+    with pytest.raises(lsm.InvalidArgument, match="/db: the store is closed"):
+        CLOSED_CALLS[name](db)
+    assert db.closed
+    with lsm.open("/db", world=world) as again:
+        assert again == PAIRS
+
+
+def test_an_empty_batch_needs_a_store_that_can_be_written(world: MemoryWorld) -> None:
+    with lsm.open("/db", world=world) as db:
+        db.write(lsm.WriteBatch(), sync="fsync")
+        with pytest.raises(lsm.InvalidArgument, match="sync='often': expected one of"):
+            db.write(lsm.WriteBatch(), sync="often")
+        assert db.last_sequence == 0
+    with lsm.open("/db", world=world, read_only=True) as db:
+        calls: list[Callable[[], None]] = [
+            lambda: db.write(lsm.WriteBatch()),
+            lambda: db.delete_range(b"a", b"a"),
+            lambda: db.put(b"a", b"1"),
+        ]
+        for call in calls:
+            with pytest.raises(lsm.InvalidArgument, match="read-only"):
+                call()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
