@@ -143,11 +143,11 @@ def test_the_same_answers_on_a_real_disk(number: int, expected: list[Any], tmp_p
 def test_the_same_answers_under_options_that_change_at_each_opening(expected: list[Any]) -> None:
     """The store is written half under one combination and read under the next."""
     fs = MemoryFilesystem(record=False)
-    with lsm.open("/db", world=MemoryWorld(fs), **SMALL) as db:
+    with lsm.open("/db", lsm.Options.make(None, **SMALL), world=MemoryWorld(fs)) as db:
         db.update((b"%03d" % number, b"%d" % number) for number in range(150))
         content = dict(db)
     for number, options in enumerate(GRID):
-        with lsm.open("/db", world=MemoryWorld(fs), **(SMALL | options)) as db:
+        with lsm.open("/db", lsm.Options.make(None, **(SMALL | options)), world=MemoryWorld(fs)) as db:
             assert dict(db) == content
             db[b"%03d" % number] = content[b"%03d" % number] = b"again %d" % number
             key = b"%03d" % (149 - number)

@@ -314,10 +314,10 @@ EVERYTHING = (
 class LongRun:
     """A `Twin` and draws from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, seen: Seen) -> None:
         self.draw = Generator(seed)
-        self.seen = Seen()
-        options = lsm.Options.make(None, **(SMALL | {"listener": self.seen}))
+        self.seen = seen
+        options = lsm.Options.make(None, **(SMALL | {"listener": seen}))
         self.twin = Twin(MemoryWorld(MemoryFilesystem()), "/db", options)
 
     def pick(self, items: Sequence[Any]) -> Any:
@@ -447,9 +447,9 @@ class LongRun:
             self.seen.counts["repair after a crash"] += crash > 0
 
 
-def live(seed: int, steps: int) -> Seen:
+def live(seed: int, steps: int, seen: Seen) -> None:
     """A whole life; every answer is compared."""
-    run = LongRun(seed)
+    run = LongRun(seed, seen)
     for number in range(steps):
         try:
             run.step()
@@ -459,16 +459,37 @@ def live(seed: int, steps: int) -> Seen:
     run.twin.check()
     run.twin.verify()
     run.twin.close()
-    return run.seen
 
 
-def test_a_long_life_in_which_everything_happens() -> None:
-    seen = live(seed=1, steps=1500)
+def test_long_lives_in_which_everything_happens() -> None:
+    seen = Seen()
+    for seed in (1, 2, 3):
+        live(seed, 900, seen)
     seen.require(*EVERYTHING)
     seen.require(*(f"{name}={value}" for name, values in CHANGES.items() for value in values))
 
 
+@pytest.mark.parametrize("level", [*SyncLevel, "fsync"])
+def test_sync_brings_all_writes_to_each_point(level: SyncLevel | str) -> None:
+    """At NONE it has nothing to do, at FLUSH the operating system gets what the process holds."""
+    fs = MemoryFilesystem()
+    db = lsm.open("/db", world=MemoryWorld(fs), sync="none")
+    db[b"a"] = b"1"
+    with pytest.raises(lsm.InvalidArgument, match="expected one of none, flush, fsync, fullfsync"):
+        db.sync("always")
+    db.sync(level)
+    after_kill = fs.crash_image("kill", at=len(fs.log))
+    with lsm.open("/db", world=MemoryWorld(after_kill)) as recovered:
+        assert dict(recovered) == ({b"a": b"1"} if level != SyncLevel.NONE else {})
+    after_power_loss = fs.crash_image("power", at=len(fs.log))
+    with lsm.open("/db", world=MemoryWorld(after_power_loss)) as recovered:
+        assert dict(recovered) == ({} if level in (SyncLevel.NONE, SyncLevel.FLUSH) else {b"a": b"1"})
+    db[b"b"] = b"2"
+    assert dict(db) == {b"a": b"1", b"b": b"2"}, "a bad point does not make the store refuse writes"
+    db.close()
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", range(100, 200))
+@pytest.mark.parametrize("seed", range(100, 300))
 def test_many_long_lives(seed: int) -> None:
-    live(seed, steps=1500)
+    live(seed, 1500, Seen())
