@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import click
 
 from labs.inputs import InputError
+from labs.output import naming_stdout
 from lsm.errors import Corruption, InvalidArgument, MissingExtra
 
 EXIT_FAILED, EXIT_USAGE, EXIT_MISSING, EXIT_CORRUPT, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
@@ -50,8 +51,10 @@ class LazyGroup(click.Group):
         """Run a command and leave with the exit code that the head of this module lists."""
         extra["standalone_mode"] = False
         try:
+            fill_closed_streams()
             result = super().main(args, prog_name, **extra)
-            sys.stdout.flush()
+            with naming_stdout():
+                sys.stdout.flush()
         except BrokenPipeError:
             _leave_quietly()
         except click.Abort:
@@ -66,8 +69,25 @@ class LazyGroup(click.Group):
         except InvalidArgument as error:
             _leave(EXIT_USAGE, str(error))
         except OSError as error:
+            _drop_what_cannot_be_printed()
             _leave(EXIT_FAILED, _describe(error))
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def fill_closed_streams() -> None:
+    """Give a standard stream that was closed (`>&-`) back its number, so that no file of a store gets it.
+
+    Whatever reads or writes it then fails with "Bad file descriptor", but stderr just swallows remarks.
+    """
+    streams = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+    for number, (name, mode, flags) in enumerate(streams):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            stream = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def _leave(code: int, text: str) -> NoReturn:
@@ -79,6 +99,14 @@ def _leave_quietly() -> NoReturn:
     """Whoever read our output has seen enough."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(EXIT_FAILED)
+
+
+def _drop_what_cannot_be_printed() -> None:
+    """Else the interpreter tries once more when it ends, fails, and shows what this program does not."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _describe(error: OSError) -> str:

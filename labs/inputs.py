@@ -30,6 +30,7 @@ from lsm.options import VALUE_BYTES_MAX
 FORMATS = ("auto", "csv", "jsonl", "trace")
 TRACE_READS = frozenset({"get", "gets"})
 TRACE_WRITES = frozenset({"set", "add", "replace", "cas", "append", "prepend", "incr", "decr"})
+TRACE_DIGITS_MAX = 20  # what an unsigned 64-bit integer needs
 TRACE_FIELDS = "time, key, key size, value size, client, operation, TTL"
 
 
@@ -244,8 +245,9 @@ def _trace_row(path: str, line: int, text: str) -> Row:
         raise InputError(path, line, f"{text.count(',') + 1} fields, expected 7: {TRACE_FIELDS}")
     key, key_size, value_size, client, operation, ttl = fields
     for name, number in (("time", time), ("key size", key_size), ("value size", value_size), ("TTL", ttl)):
-        if not (number.isascii() and number.isdigit()):
-            raise InputError(path, line, f"{name}: expected a whole number, found {number!r}")
+        if not (number.isascii() and number.isdigit() and len(number) <= TRACE_DIGITS_MAX):
+            found = repr(number if len(number) <= 40 else number[:40] + "…")
+            raise InputError(path, line, f"{name}: expected a whole number, found {found}")
     if operation in TRACE_READS:
         return Row(line, "get", key.encode(), b"")
     if operation == "delete":

@@ -75,8 +75,10 @@ def load(
         try:
             for _ in load_rows(db, file, read_rows(file, source, how), done, batch):
                 tick()
-        except InputError:
-            note(f"lsmlab: {count_text(done.puts + done.deletes, 'row')} before the damaged line are in the store")
+        except (InputError, OSError, KeyboardInterrupt) as error:
+            rows = count_text(done.puts + done.deletes, "row")
+            cause = "the damaged line" if isinstance(error, InputError) else "the end"
+            note(f"lsmlab: {rows} before {cause} {'is' if rows == '1 row' else 'are'} in the store")
             raise
     done.seconds = round(time.perf_counter() - started, 3)
     if form == "json":

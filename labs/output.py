@@ -5,9 +5,10 @@ Results are written as UTF-8 whatever the locale says, so that what one machine 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -32,7 +33,19 @@ def hex_option(command: Function) -> Function:
 
 def say(text: str) -> None:
     """One line (or more) of the result."""
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    with naming_stdout():
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+@contextlib.contextmanager
+def naming_stdout() -> Iterator[None]:
+    """An error of writing to stdout says so: else "No space left on device" could be about a store."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = "standard output"
+        raise
 
 
 def say_json(value: Any) -> None:

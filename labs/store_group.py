@@ -49,7 +49,7 @@ class Store:
 
     def _open(self, **defaults: Any) -> lsm.DB:
         options = self.options(**defaults)
-        if not options.create_if_missing and not os.path.isdir(self.path):
+        if self.path and not options.create_if_missing and not os.path.isdir(self.path):
             raise InvalidArgument(f"{self.path}: there is no store here (put and load make one)")
         return lsm.open(self.path, options)
 

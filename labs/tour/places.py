@@ -51,8 +51,7 @@ def work_folders(kept: str | None) -> Iterator[tuple[str, str]]:
     if kept is not None and os.path.lexists(kept) and not (os.path.isdir(kept) and not os.listdir(kept)):
         raise InvalidArgument(f"{kept}: exists and is not an empty folder; the tour makes a new store")
     parent = os.path.dirname(os.path.abspath(kept)) if kept is not None else temporary_parent()
-    os.makedirs(parent, exist_ok=True)
-    with _terminated_as_exit():
+    with _terminated_as_exit(), _parents(parent):
         scratch = tempfile.mkdtemp(prefix="lsmlab-tour-", dir=parent)
         try:
             yield kept if kept is not None else os.path.join(scratch, "store"), scratch
@@ -62,6 +61,24 @@ def work_folders(kept: str | None) -> Iterator[tuple[str, str]]:
             raise
         finally:
             _remove(scratch)
+
+
+@contextlib.contextmanager
+def _parents(folder: str) -> Iterator[None]:
+    """Make `folder` with all above it; what was made goes again if the tour fails."""
+    missing = folder
+    made = []
+    while not os.path.lexists(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: somebody else uses it by now
+            for path in made:
+                os.rmdir(path)
+        raise
 
 
 def _remove(folder: str) -> None:
