@@ -142,10 +142,10 @@ class DB(StoreMapping):
                     self._memtable.put(key, sequence, value if kind == VALUE else None, self._snapshots.newest)
                 else:
                     self._memtable.apply(sequence, ops, self._snapshots.newest)
+                self._last_sequence = sequence + len(ops) - 1  # inside: a Ctrl-C before it must not reuse `sequence`
             except BaseException as error:
                 self._fail(error)
                 raise
-            self._last_sequence = sequence + len(ops) - 1
             self._tally.wrote(ops)
 
     def _writable(self) -> LogWriter:
