@@ -13,7 +13,7 @@ import lsm
 from lsm.options import KEY_BYTES_MAX
 from simfs.memory import MemoryFilesystem, MemoryWorld
 
-NOT_BYTES: list[Any] = ["text", None, 1, 1.5, True, (b"a",), [b"a"], object()]
+NOT_BYTES: list[Any] = ["text", None, 1, 1.5, True, (b"a",), [b"a"], ...]
 PAIRS = {b"": b"empty", b"\0": b"nul", b"a": b"1", b"a\0": b"2", b"b": b"", b"\xff": b"last"}
 
 
