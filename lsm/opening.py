@@ -13,6 +13,7 @@ back, and the folder still holds the store as it was.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -145,10 +146,11 @@ def _assemble(
             removed = orphans(recovery.listing, versions.current, log.number, versions.manifest.number)
             _sweep(world.fs, directory, removed, durably=_unrecorded(options, recovery, versions.current))
     except BaseException:
-        if log is not None:
-            log.close()
-        versions.close(clean=False)
-        tables.close()
+        with ExitStack() as closing:
+            closing.callback(tables.close)
+            closing.callback(versions.close, clean=False)
+            if log is not None:
+                closing.callback(log.close)
         raise
     replay = recovery.replay
     emit(
