@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from lsm.batch import Op, WriteBatch, as_key, as_value, encode_ops
 from lsm.cache import BlockCache, TableCache
@@ -392,6 +392,9 @@ class DB(StoreMapping):
                 if self._log is not None:
                     self._log.finish(sync=self._dial >= SyncLevel.FLUSH)
                 self._versions.close(clean=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open store cannot be copied or pickled: two would give out the same sequence numbers")
 
     def __enter__(self) -> Self:
         return self

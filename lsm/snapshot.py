@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from lsm.batch import as_key
 from lsm.errors import InvalidArgument
@@ -91,6 +91,9 @@ class Snapshot:
         if self._released:
             raise InvalidArgument("the snapshot was released")
         return self.sequence
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a snapshot cannot be copied or pickled: each is released once")
 
     def __enter__(self) -> Self:
         return self

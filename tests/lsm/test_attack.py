@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import pytest
 
 import lsm
 from lsm.db import DB
@@ -64,3 +68,12 @@ def test_an_interrupt_at_any_moment_of_a_write(tmp_path: Path) -> None:
             assert db.get(b"k") in possible
     assert number > 5
     assert refused > 2
+
+
+def test_stores_and_snapshots_are_not_copied(tmp_path: Path) -> None:
+    with lsm.open(tmp_path) as db, db.snapshot() as before:
+        for thing in (db, before):
+            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                    duplicate(thing)
+        db.put(b"a", b"1")
