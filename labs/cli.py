@@ -16,6 +16,7 @@ a defect of this program.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ class LazyGroup(click.Group):
         extra["standalone_mode"] = False
         try:
             fill_closed_streams()
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="replace")  # a terminal that knows no "✓" shows "?"
             result = super().main(args, prog_name, **extra)
             with naming_stdout():
                 sys.stdout.flush()

@@ -48,6 +48,8 @@ def work_folders(kept: str | None) -> Iterator[tuple[str, str]]:
 
     Raises `InvalidArgument` if `kept` is there and holds anything: nobody's files are touched.
     """
+    if kept == "":
+        raise InvalidArgument("path '': expected the name of a folder")
     if kept is not None and os.path.lexists(kept) and not (os.path.isdir(kept) and not os.listdir(kept)):
         raise InvalidArgument(f"{kept}: exists and is not an empty folder; the tour makes a new store")
     parent = os.path.dirname(os.path.abspath(kept)) if kept is not None else temporary_parent()

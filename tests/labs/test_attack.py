@@ -109,3 +109,20 @@ def test_a_failed_tour_takes_away_the_folders_that_it_made(tmp_path: Path) -> No
     with work_folders(str(tmp_path / "mine" / "a" / "store")) as (folder, _):
         os.mkdir(folder)
     assert os.listdir(tmp_path / "mine" / "a") == ["store"]
+
+
+def test_a_tour_in_the_empty_path_makes_nothing() -> None:
+    done = CliRunner().invoke(main, ["tour", "--dir", ""])
+    assert (done.exit_code, done.output) == (2, "lsmlab: path '': expected the name of a folder\n")
+
+
+def test_output_in_an_encoding_that_lacks_a_character() -> None:
+    """The tour's "✓" goes through the text layer of stdout."""
+    code = (
+        "import click; from labs.cli import main\n"
+        "@main.command('tick')\ndef tick(): print('\u2713 good')\n"
+        "main.get_command = lambda ctx, name: tick\nmain(['tick'])\n"
+    )
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"? good\n", b"")
