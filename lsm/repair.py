@@ -10,7 +10,9 @@ What must not happen is that a deleted key returns. Three things that tables rec
 * `job` and `siblings`: which outputs belong together; the last one names them all. If a job's last output
   never came to be, its outputs are dropped, and the inputs stay.
 * `log_floor`: logs below it were in tables when this table was written, so an old log that a crash
-  left behind is not replayed over a delete that was since compacted away.
+  left behind is not replayed over a delete that was since compacted away. That may have left no table at all; but a
+  log gets its first record only after those before it are in tables (`lsm.db`: flushes run inline), so the newest log
+  that holds one is a floor too.
 
 Invariants:
 1. Nothing is changed or moved before the new CURRENT is durable; then nothing is deleted, but moved to `lost/`.
@@ -42,7 +44,7 @@ from lsm.salvage import Salvage, conflicting_groups, judge
 from lsm.tables import TableStats, open_table
 from lsm.verify import meta_difference
 from lsm.version import Edit, TableMeta, Version, apply
-from lsm.wal import LogWriter, Replay, replay_logs, scan_log
+from lsm.wal import LogScan, LogWriter, Replay, replay_logs, scan_log
 from simfs.api import SyncLevel, World, default_world
 
 
@@ -230,22 +232,25 @@ def _commit(salvage: Salvage, version: Version, floor: int, last_sequence: int) 
 
 def _examine_logs(salvage: Salvage, floor: int) -> tuple[list[int], int]:
     """The logs to replay, and the sequence at which the first of them begins (0 if its head is damaged)."""
-    logs: list[int] = []
-    first_sequence = 0
+    scans: list[tuple[int, LogScan]] = []
     for number in salvage.listing.logs:
         name = log_name(number)
         if number < floor:
             salvage.drop(name, f"its writes are in tables already (logs below {floor})")
             continue
         try:
-            scan = scan_log(salvage.fs, f"{salvage.directory}/{name}", "skip_corrupted", expect_number=number)
+            path = f"{salvage.directory}/{name}"
+            scans.append((number, scan_log(salvage.fs, path, "skip_corrupted", expect_number=number)))
         except Corruption as error:  # not a log of this program's
             salvage.drop(name, error.reason)
             salvage.log_dropped = True
-            continue
-        if not logs:
-            first_sequence = scan.first_sequence
-        logs.append(number)
+    written = max((number for number, scan in scans if any(record.payload for record in scan.records)), default=0)
+    for number, _ in scans:
+        if number < written:
+            salvage.drop(log_name(number), f"its writes were in tables before {log_name(written)} got its first")
+    scans = [(number, scan) for number, scan in scans if number >= written]
+    first_sequence = scans[0][1].first_sequence if scans else 0
+    logs = [number for number, _ in scans]
     salvage.lost += [log_name(number) for number in logs]
     return logs, first_sequence
 

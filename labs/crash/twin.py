@@ -83,9 +83,12 @@ class Twin:
 
     def open(self) -> None:
         """Open the store."""
+        self._open()
+        self._durable()
+
+    def _open(self) -> None:
         self.db = lsm.open(self.path, self.options, world=self.world)
         self.weak = self.weak or self.options.structural_floor < SyncLevel.FSYNC
-        self._durable()
 
     def _durable(self) -> None:
         if not self.weak:
@@ -210,6 +213,12 @@ class Twin:
             self._durable()
         self._forget_readers()
 
+    @property
+    def broken(self) -> bool:
+        """Whether a crash was not recovered from: the disk of old is gone."""
+        fs = self.world.fs
+        return self.db.closed or (isinstance(fs, MemoryFilesystem) and self.db.world is not self.world)
+
     def _forget_readers(self) -> None:
         self.moments, self.scans = [], []
 
@@ -280,7 +289,7 @@ class Twin:
         return at
 
     def _recover(self, failure: Failure, at: int) -> Verdict:
-        self.db = lsm.open(self.path, self.options, world=self.world)
+        self._open()
         found = dict(self.db.scan())
         verdict = self.history.judge(found, failure, at)
         assert not verdict.problem, f"after {failure}: {verdict.problem}"
