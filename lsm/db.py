@@ -389,9 +389,11 @@ class DB(StoreMapping):
             if self._log is not None:
                 closing.callback(self._log.close)
             if clean:
+                closed_log_bytes = None
                 if self._log is not None:
                     self._log.finish(sync=self._dial >= SyncLevel.FLUSH)
-                self._versions.close(clean=True)
+                    closed_log_bytes = self._log.synced_bytes or None
+                self._versions.close(clean=True, closed_log_bytes=closed_log_bytes)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open store cannot be copied or pickled: two would give out the same sequence numbers")

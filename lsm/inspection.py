@@ -93,6 +93,8 @@ def _edit(payload: bytes) -> Entry:
         described["removed"] = [{"level": level, "number": number} for level, number in edit.removed]
     if edit.added:
         described["added"] = [{"level": level} | _table(table) for level, table in edit.added]
+    if edit.closed_log_bytes is not None:
+        described["closed_log_bytes"] = edit.closed_log_bytes
     return {"edit": described}
 
 

@@ -12,6 +12,7 @@
     5    removed            level | table number
     6    added              level | number | size | entries | deletes | range deletes | seq min | seq max |
                             raw bytes | created | key bounds | range bounds
+    7    closed log bytes   number                                    at most once; counts in the last edit only
          bounds             0, or 1 and two length-prefixed keys: smallest and largest; start and end
 
     CURRENT:          the manifest's name, a space, the CRC-32 of the name in 8 hex digits, a newline
@@ -51,7 +52,7 @@ REMEDY = "restore the file from a copy, or run repair"
 LEVELS_MAX = 64
 CURRENT_BYTES_MAX = 100
 
-_LOG_NUMBER, _NEXT_FILE_NUMBER, _LAST_SEQUENCE, _CURSOR, _REMOVED, _ADDED = range(1, 7)
+_LOG_NUMBER, _NEXT_FILE_NUMBER, _LAST_SEQUENCE, _CURSOR, _REMOVED, _ADDED, _CLOSED_LOG_BYTES = range(1, 8)
 _COUNTERS = {_LOG_NUMBER: "log_number", _NEXT_FILE_NUMBER: "next_file_number", _LAST_SEQUENCE: "last_sequence"}
 
 
@@ -72,6 +73,8 @@ def encode_edit(edit: Edit) -> bytes:
         parts += [_REMOVED, level, number]
     for level, table in edit.added:
         parts += [_ADDED, level, *_table_fields(table)]
+    if edit.closed_log_bytes is not None:
+        parts += [_CLOSED_LOG_BYTES, edit.closed_log_bytes]
     return b"".join(encode_bytes(part) if isinstance(part, bytes) else encode_varint(part) for part in parts)
 
 
@@ -156,7 +159,7 @@ def decode_edit(data: bytes) -> Edit:
     while reader.position < len(data):
         at = reader.position
         tag = reader.integer()
-        if tag < previous or (tag == previous and tag in _COUNTERS):
+        if tag < previous or (tag == previous and (tag in _COUNTERS or tag == _CLOSED_LOG_BYTES)):
             raise ValueError(f"tag {tag} at byte {at} follows tag {previous}")
         previous = tag
         if tag in _COUNTERS:
@@ -167,6 +170,8 @@ def decode_edit(data: bytes) -> Edit:
             removed.append((reader.level(), reader.integer()))
         elif tag == _ADDED:
             added.append((reader.level(), reader.table()))
+        elif tag == _CLOSED_LOG_BYTES:
+            counters["closed_log_bytes"] = reader.integer()
         else:
             raise ValueError(f"tag {tag} at byte {at} is unknown")
     return Edit(added=tuple(added), removed=tuple(removed), cursors=tuple(cursors), **counters)
@@ -214,9 +219,15 @@ class ManifestWriter(RecordWriter):
             self.sync_file(SyncKind.FULL, "manifest.edit")
         return self.size_bytes - before
 
-    def finish(self) -> None:
-        """Close cleanly: an empty record attests the last edit. The file is released even if that fails."""
+    def finish(self, closed_log_bytes: int | None = None) -> None:
+        """Close cleanly: a last record attests all edits. The file is released even if that fails.
+
+        `closed_log_bytes`: what of the log in force is durable; then the record says so, and a log that is
+        found shorter later has lost something. It is not synced: if it is lost, nothing is claimed.
+        """
         try:
+            if closed_log_bytes is not None:
+                self.add(encode_edit(Edit(closed_log_bytes=closed_log_bytes)))
             self.attest()
         finally:
             self.close()
@@ -268,6 +279,7 @@ class ManifestState:
     next_file_number: int = 0
     last_sequence: int = 0
     cursors: dict[int, bytes] = field(default_factory=dict)
+    closed_log_bytes: int | None = None
     edits: int = 0
     end_offset: int = 0
     status: str = "clean"  # or "torn": an edit that never came into force
@@ -280,6 +292,7 @@ def read_manifest(fs: Filesystem, path: str) -> ManifestState:
     counters: dict[str, int] = {}
     cursors: dict[int, bytes] = {}
     version = Version(((),))
+    closed_log_bytes: int | None = None
     edits = 0
     offset = 0
     for offset, edit in _edits(scan):
@@ -292,6 +305,7 @@ def read_manifest(fs: Filesystem, path: str) -> ManifestState:
             if value is not None:
                 counters[name] = value
         cursors.update(edit.cursors)
+        closed_log_bytes = edit.closed_log_bytes
         edits += 1
     try:
         version.check()
@@ -300,6 +314,7 @@ def read_manifest(fs: Filesystem, path: str) -> ManifestState:
     return ManifestState(
         version=version,
         cursors=cursors,
+        closed_log_bytes=closed_log_bytes,
         edits=edits,
         end_offset=scan.end_offset,
         status=scan.status,

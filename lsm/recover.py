@@ -31,7 +31,7 @@ from lsm.errors import Corruption, InvalidArgument
 from lsm.filenames import CURRENT, log_name, manifest_name, parse_name, table_name
 from lsm.manifest import ManifestState, read_current, read_manifest
 from lsm.version import Version
-from lsm.wal import Replay, replay_logs
+from lsm.wal import REMEDY, Replay, replay_logs, scan_log
 
 if TYPE_CHECKING:
     from lsm.options import Options
@@ -173,7 +173,21 @@ def _replay(
     if state.log_number and state.log_number not in logs:
         path = f"{directory}/{log_name(state.log_number)}"
         raise Corruption(path, 0, f"missing, but {manifest} names it as the log in force: run repair")
-    return replay_logs(fs, directory, logs, options.wal_recovery_mode, start_sequence=state.last_sequence)
+    mode = options.wal_recovery_mode
+    if state.closed_log_bytes is not None and state.log_number and mode in ("tolerate_torn_tail", "absolute"):
+        _check_closed_log(fs, f"{directory}/{log_name(state.log_number)}", mode, state.closed_log_bytes)
+    return replay_logs(fs, directory, logs, mode, start_sequence=state.last_sequence)
+
+
+def _check_closed_log(fs: Filesystem, path: str, mode: str, closed_bytes: int) -> None:
+    """After a clean close there is no torn tail: what the manifest says was durable must be there, and whole."""
+    scan = scan_log(fs, path, mode)
+    if scan.end_offset < closed_bytes:
+        found = scan.reason or "the file ends there"
+        reason = (
+            f"expected {closed_bytes} bytes, durable when the store was closed, found whole records to here: {found}"
+        )
+        raise Corruption(path, scan.end_offset, f"{reason}; {REMEDY}")
 
 
 def orphans(listing: Listing, version: Version, log_number: int, manifest_number: int) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ class Edit:
     next_file_number: int | None = None
     last_sequence: int | None = None
     cursors: tuple[tuple[int, bytes], ...] = ()  # (level, where its next round-robin compaction starts)
+    closed_log_bytes: int | None = None  # a clean close: so much of the log in force is durable, and whole
 
 
 @dataclass(frozen=True)

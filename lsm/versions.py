@@ -179,10 +179,12 @@ class VersionSet:
             self._fs.remove(f"{self._directory}/{table_name(number)}")
         self._emit(FilesDeleted(tuple(table_name(number) for number in going)))
 
-    def close(self, *, clean: bool) -> None:
-        """Close the manifest; `clean` leaves a last record that attests all others."""
-        if self.manifest is not None:
-            (self.manifest.finish if clean else self.manifest.close)()
+    def close(self, *, clean: bool, closed_log_bytes: int | None = None) -> None:
+        """Close the manifest; `clean` leaves a last record that attests all others, and the end of the log."""
+        if self.manifest is not None and clean:
+            self.manifest.finish(closed_log_bytes)
+        elif self.manifest is not None:
+            self.manifest.close()
 
     def manifest_path(self) -> str:
         """The manifest in force."""

@@ -145,7 +145,8 @@ def test_what_decodes_is_the_one_encoding(data: bytes, draws: st.DataObject) -> 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ("07 01", "tag 7 at byte 0 is unknown"),
+        ("08 01", "tag 8 at byte 0 is unknown"),
+        ("07 01 07 02", "tag 7 at byte 2 follows tag 7"),
         ("00", "tag 0 at byte 0 is unknown"),
         ("01 01 01 02", "tag 1 at byte 2 follows tag 1"),
         ("02 01 01 02", "tag 1 at byte 2 follows tag 2"),
