@@ -38,7 +38,7 @@ test: $(VENV)/.test ## every check: ruff, mypy, import-linter, pytest with docte
 	$(BIN)/python -m pytest -m "not campaign" -n $(WORKERS) $(ARGS)
 
 campaign: $(VENV)/.test ## the tests that take long (pytest's exit code 5, "no test", is fine)
-	$(BIN)/python -m pytest -m campaign -n $(WORKERS) $(ARGS) || test $$? -eq 5
+	LSMLAB_EXPLORE=1 $(BIN)/python -m pytest -m campaign -n $(WORKERS) $(ARGS) || test $$? -eq 5
 
 format: $(VENV)/.test ## put the sources into shape
 	$(BIN)/ruff check --fix .
