@@ -58,6 +58,7 @@ class Twin:
     writes: int = 0
     lost: int = 0  # of the writes, by crashes that were allowed to take them
     copies: int = 0
+    settled: int = 0  # the position at which the last recovery had ended: no crash goes back behind it
 
     def __post_init__(self) -> None:
         self.open()
@@ -85,6 +86,7 @@ class Twin:
         """Open the store."""
         self._open()
         self._durable()
+        self.settled = self.settled or self.position()
 
     def _open(self) -> None:
         self.db = lsm.open(self.path, self.options, world=self.world)
@@ -258,19 +260,25 @@ class Twin:
 
     # failures
 
-    def crash(self, failure: Failure, choice: Choice | None, **changes: Any) -> Verdict:
-        """The machine fails; what survived is opened (under other options) and must be that of a prefix."""
-        at = self._fail(failure, choice)
+    def crash(self, failure: Failure, choice: Choice | None, *, back: int = 0, **changes: Any) -> Verdict:
+        """The machine fails; what survived is opened (under other options) and must be that of a prefix.
+
+        `back`: the failure came so many operations of the disk ago, in the middle of whatever was done then; all that
+        followed never happened. It goes back no further than to the last recovery.
+        """
+        at = self._fail(failure, choice, back)
         self.options = lsm.Options.make(self.options, **changes)
         return self._recover(failure, at)
 
-    def repair(self, *, lose_manifest: bool, failure: Failure | None = None, choice: Choice | None = None) -> Verdict:
+    def repair(
+        self, *, lose_manifest: bool, failure: Failure | None = None, choice: Choice | None = None, back: int = 0
+    ) -> Verdict:
         """Close (or crash), perhaps lose MANIFEST and CURRENT, and repair: the same content."""
         if failure is None:
             self.close()
             at = self.position()
         else:
-            at = self._fail(failure, choice)
+            at = self._fail(failure, choice, back)
         fs = self.world.fs
         if lose_manifest:
             for name in fs.listdir(self.path):
@@ -279,11 +287,13 @@ class Twin:
         lsm.repair(self.path, self.options, world=self.world)
         return self._recover(failure or "power", at)
 
-    def _fail(self, failure: Failure, choice: Choice | None) -> int:
+    def _fail(self, failure: Failure, choice: Choice | None, back: int) -> int:
         assert failure == "kill" or not self.weak, "nothing was promised"
-        at = self.position()
+        at = max(self.position() - back, self.settled)
         self._forget_readers()
-        self.world = MemoryWorld(self.disk.crash_image(failure, choice))
+        broken = self.disk
+        self.world = MemoryWorld(broken.crash_image(failure, choice, at))
+        broken.fenced = True
         if failure == "kill":
             assert self.position() == at
         return at
@@ -293,9 +303,10 @@ class Twin:
         found = dict(self.db.scan())
         verdict = self.history.judge(found, failure, at)
         assert not verdict.problem, f"after {failure}: {verdict.problem}"
-        self.lost += len(self.history.writes) - verdict.prefix
+        self.lost += max(self.history.acknowledged(at) - verdict.prefix, 0)
         self.history = History(states=[found])
         self._durable()
+        self.settled = self.position()
         self.check()
         self.verify()
         return verdict

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 import lsm
+from labs.crash.sweep import NAMES, REMOVALS
 from labs.crash.twin import Twin
 from labs.crash.workload import SMALL, Generator
 from lsm import codecs
@@ -107,7 +108,11 @@ bounds = st.fixed_dictionaries(
     },
 )
 moments = st.none() | st.integers(0, 5)
-survivors: st.SearchStrategy[Choice] = st.sampled_from([SYNCED_ONLY, ALL_KEPT]) | st.integers(0, 99).map(WorstCase)
+ENDS: dict[str, Choice] = {"SYNCED_ONLY": SYNCED_ONLY, "ALL_KEPT": ALL_KEPT, "REMOVALS": REMOVALS, "NAMES": NAMES}
+survivors: st.SearchStrategy[Choice] = st.sampled_from(list(ENDS.values())) | st.integers(0, 99).map(WorstCase)
+backs = st.just(0) | st.integers(
+    1, 80
+)  # a crash after the last operation of the disk, or in the midst of the last call
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -220,19 +225,19 @@ class MemoryMachine(StoreMachine):
     def begin(self, changes: dict[str, Any]) -> None:
         self.twin = Twin(MemoryWorld(MemoryFilesystem()), "/db", lsm.Options.make(None, **(SMALL | changes)))
 
-    @rule(changes=changes)
-    def kill(self, changes: dict[str, Any]) -> None:
-        self.twin.crash("kill", None, **changes)
+    @rule(back=backs, changes=changes)
+    def kill(self, back: int, changes: dict[str, Any]) -> None:
+        self.twin.crash("kill", None, back=back, **changes)
 
     @precondition(lambda self: not self.twin.weak)
-    @rule(choice=survivors, changes=changes)
-    def lose_power(self, choice: Choice, changes: dict[str, Any]) -> None:
-        self.twin.crash("power", choice, **changes)
+    @rule(choice=survivors, back=backs, changes=changes)
+    def lose_power(self, choice: Choice, back: int, changes: dict[str, Any]) -> None:
+        self.twin.crash("power", choice, back=back, **changes)
 
-    @rule(lose_manifest=st.booleans(), choice=st.none() | survivors)
-    def crash_and_repair(self, lose_manifest: bool, choice: Choice | None) -> None:
+    @rule(lose_manifest=st.booleans(), choice=st.none() | survivors, back=backs)
+    def crash_and_repair(self, lose_manifest: bool, choice: Choice | None, back: int) -> None:
         failure: Failure = "power" if choice and not self.twin.weak else "kill"
-        self.twin.repair(lose_manifest=lose_manifest, failure=failure, choice=choice)
+        self.twin.repair(lose_manifest=lose_manifest, failure=failure, choice=choice, back=back)
 
 
 class RealMachine(StoreMachine):
@@ -256,7 +261,7 @@ class RealMachine(StoreMachine):
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@pytest.mark.parametrize(("machine", "examples", "steps"), [(MemoryMachine, 40, 30), (RealMachine, 8, 20)])
+@pytest.mark.parametrize(("machine", "examples", "steps"), [(MemoryMachine, 100, 40), (RealMachine, 15, 25)])
 def test_any_order(machine: type[StoreMachine], examples: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=_bounded(examples, steps))
 
@@ -310,7 +315,8 @@ EVERYTHING = (
     *("Flushed", "Compacted", "LogRotated", "ManifestWritten", "FilesDeleted", "Recovered", "flush to nothing"),
     *("trivial move", "wide compaction", "compaction to nothing", "deep compaction", "manifest rotation"),
     *("log replayed", "log cut", "orphans swept", "range delete over a snapshot", "table pinned by a reader"),
-    *("kill", "power SYNCED_ONLY", "power ALL_KEPT", "power WorstCase", "writes lost by kill", "writes lost by power"),
+    *("kill", "power SYNCED_ONLY", "power ALL_KEPT", "power REMOVALS", "power NAMES", "power WorstCase"),
+    *("writes lost by kill", "writes lost by power", "crash in the past"),
     *("repair", "repair without manifest", "repair after a crash", "checkpoint", "read-only"),
 )
 
@@ -358,14 +364,15 @@ class LongRun:
 
     def survivors(self) -> Choice:
         """What a loss of power leaves."""
-        name = self.pick(["SYNCED_ONLY", "ALL_KEPT", "WorstCase"])
+        name = self.pick([*ENDS, "WorstCase"])
         self.seen.counts[f"power {name}"] += 1
-        choices: dict[str, Choice] = {
-            "SYNCED_ONLY": SYNCED_ONLY,
-            "ALL_KEPT": ALL_KEPT,
-            "WorstCase": WorstCase(self.draw.below(1000)),
-        }
-        return choices[name]
+        return ENDS.get(name) or WorstCase(self.draw.below(1000))
+
+    def back(self) -> int:
+        """How many operations of the disk ago a crash came."""
+        drawn = self.draw.below(3) and self.draw.below(80)
+        self.seen.counts["crash in the past"] += drawn > 0
+        return drawn
 
     def step(self) -> None:
         """One action, by weight."""
@@ -439,15 +446,16 @@ class LongRun:
             if self.draw.below(2):
                 self.twin.write(self.ops(3), SyncLevel.NONE)
             self.seen.counts["kill"] += 1
-            self.twin.crash("kill", None, **self.changes())
+            self.twin.crash("kill", None, back=self.back(), **self.changes())
             self.seen.counts["writes lost by kill"] += self.twin.lost - lost_before
         elif action == 1:
-            self.twin.crash("power", self.survivors(), **self.changes())
+            self.twin.crash("power", self.survivors(), back=self.back(), **self.changes())
             self.seen.counts["writes lost by power"] += self.twin.lost - lost_before
         else:
             lose, crash = bool(self.draw.below(2)), self.draw.below(3)
             choice = self.survivors() if crash == 2 else None
-            self.twin.repair(lose_manifest=lose, failure=(None, "kill", "power")[crash], choice=choice)
+            failure: Failure | None = (None, "kill", "power")[crash]
+            self.twin.repair(lose_manifest=lose, failure=failure, choice=choice, back=self.back() if crash else 0)
             self.seen.counts["repair"] += 1
             self.seen.counts["repair without manifest"] += lose
             self.seen.counts["repair after a crash"] += crash > 0
