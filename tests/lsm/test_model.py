@@ -34,8 +34,10 @@ from lsm.batch import Op
 from lsm.entry import DELETE, RANGE_DELETE, VALUE
 from lsm.events import Compacted, Event, Flushed, ManifestWritten, Recovered
 from simfs.api import SyncLevel
+from simfs.choice import Step
 from simfs.crash import ALL_KEPT, SYNCED_ONLY, Choice, Failure, WorstCase
 from simfs.memory import MemoryFilesystem, MemoryWorld
+from simfs.oplog import Unlink
 from simfs.real import RealWorld
 
 ODD_KEYS = [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"a\0b", b"ab", b"\xfe", b"\xff", b"\xff\xff", b"\xff\xff\0"]
@@ -536,3 +538,46 @@ def test_repair_passes_over_a_log_that_came_back_empty(mode: str) -> None:
     lsm.repair("/db", world=MemoryWorld(after), wal_recovery_mode=mode)
     with lsm.open("/db", world=MemoryWorld(after)) as repaired:
         assert dict(repaired) == {b"a": b"1", b"c": b"3"}
+
+
+@dataclass(frozen=True)
+class Early:
+    """What was done in the first `records` operations survives, less removals."""
+
+    records: int
+
+    def survives(self, step: Step, part: int) -> bool:
+        """Whether it is early enough, and removes nothing."""
+        return step.number < self.records and not isinstance(step.record, Unlink)
+
+    def filler(self, step: Step, size: int) -> bytes:
+        """Zeros."""
+        return bytes(size)
+
+
+def test_a_log_that_came_to_nothing_does_not_come_back_in_part() -> None:
+    """A put and its delete, recovered after a kill: no table tells of them, so only the folder's sync does.
+
+    Were the log's removal not durable by the time the store is open, a loss of power could leave the put without the
+    delete, and a repair without MANIFEST and CURRENT would serve what was deleted.
+    """
+    fs = MemoryFilesystem()
+    db = lsm.open("/db", world=MemoryWorld(fs), sync="flush")
+    begun = len(fs.log)
+    db[b"a"] = b"1"
+    put = len(fs.log)
+    db.delete(b"a")
+    killed = fs.crash_image("kill")
+    recovered = lsm.open("/db", world=MemoryWorld(killed), sync="flush")
+    assert list(recovered.version.tables()) == []
+    assert dict(recovered) == {}
+    assert begun < put < killed.log_start
+    for records in range(begun, killed.log_start + 1):
+        after = killed.crash_image("power", Early(records), at=len(killed.log))
+        for name in after.listdir("/db"):
+            if name.startswith(("MANIFEST", "CURRENT")):
+                after.remove(f"/db/{name}")
+        lsm.repair("/db", world=MemoryWorld(after))
+        with lsm.open("/db", world=MemoryWorld(after)) as repaired:
+            assert dict(repaired) == {}, f"after {records} operations"
+    recovered.close()
