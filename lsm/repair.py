@@ -45,7 +45,7 @@ from lsm.tables import TableStats, open_table
 from lsm.verify import meta_difference
 from lsm.version import Edit, TableMeta, Version, apply
 from lsm.wal import LogScan, LogWriter, Replay, replay_logs, scan_log
-from simfs.api import SyncLevel, World, default_world
+from simfs.api import SyncKind, SyncLevel, World, default_world
 
 
 @dataclass(frozen=True)
@@ -273,6 +273,7 @@ def _replay(salvage: Salvage, logs: list[int], last_sequence: int) -> Replay:
 def _put_in_force(salvage: Salvage, version: Version, log_number: int, last_sequence: int) -> int:
     """Write manifest and CURRENT; the manifest's number."""
     version.check()
+    _make_durable(salvage, version)
     manifest_number = salvage.new_file_number()
     edit = Edit(
         added=tuple(version.tables()),
@@ -283,6 +284,15 @@ def _put_in_force(salvage: Salvage, version: Version, log_number: int, last_sequ
     manifest = ManifestWriter.create(salvage.fs, salvage.directory, manifest_number, edit, level=SyncLevel.FSYNC)
     manifest.finish()
     return manifest_number
+
+
+def _make_durable(salvage: Salvage, version: Version) -> None:
+    """Sync the tables that were found: a process killed before it could may have left them whole in memory alone."""
+    found = {*salvage.listing.tables}
+    for _, table in version.tables():
+        if table.number in found:
+            with salvage.fs.open(f"{salvage.directory}/{table_name(table.number)}") as file:
+                file.sync(SyncKind.DATA, "repair.table")
 
 
 def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int) -> Version:

@@ -581,3 +581,31 @@ def test_a_log_that_came_to_nothing_does_not_come_back_in_part() -> None:
         with lsm.open("/db", world=MemoryWorld(after)) as repaired:
             assert dict(repaired) == {}, f"after {records} operations"
     recovered.close()
+
+
+def test_repair_makes_the_tables_that_it_finds_durable() -> None:
+    """Found by long lives: a flush was killed before it synced its table, which repair took as it was seen."""
+    fs = MemoryFilesystem()
+    with lsm.open("/db", world=MemoryWorld(fs), sync="flush") as db:
+        db[b"a"] = b"1"
+        begun = len(fs.log)
+        db.flush()
+        ended = len(fs.log)
+    unsynced = 0
+    for at in range(begun, ended + 1):
+        killed = fs.crash_image("kill", at=at)
+        tables = {name for name in killed.listdir("/db") if name.endswith(".sst") and killed.stat(f"/db/{name}").size}
+        unsynced += len(tables) - sum(
+            after.stat(f"/db/{name}").size > 0
+            for after in [killed.crash_image("power", at=at)]
+            for name in sorted(tables)
+            if after.exists(f"/db/{name}")
+        )
+        for name in killed.listdir("/db"):
+            if name.startswith(("MANIFEST", "CURRENT")):
+                killed.remove(f"/db/{name}")
+        lsm.repair("/db", world=MemoryWorld(killed))
+        after = killed.crash_image("power", SYNCED_ONLY)
+        with lsm.open("/db", world=MemoryWorld(after)) as repaired:
+            assert dict(repaired) == {b"a": b"1"}, f"killed after {at} operations"
+    assert unsynced > 0
