@@ -63,6 +63,8 @@ class DB(StoreMapping):
         self._tally = Tally(options.listener)
         self._snapshots = SnapshotRegistry()
         self._returns: deque[tuple[int, Version | None]] = deque()  # holds given back, not yet accounted for
+        self._process_id = world.runtime.process_id
+        self._owner = self._process_id()
         self._failure: BaseException | None = None
         self._closed = False
         self._device_base = world.device_bytes_written()
@@ -150,7 +152,7 @@ class DB(StoreMapping):
 
     def _writable(self) -> LogWriter:
         """The log, if writes are possible now."""
-        if self._closed or self._returns:
+        if self._closed or self._returns or self._process_id() != self._owner:
             self._check_open()
         if self._failure is not None:
             raise self._refusal(self._failure)
@@ -273,7 +275,7 @@ class DB(StoreMapping):
 
     def _settle_returns(self) -> None:
         with self._mutex:
-            if not self._closed:
+            if not self._closed and self._process_id() == self._owner:
                 self._account_returns()
 
     def _account_returns(self) -> None:
@@ -287,6 +289,10 @@ class DB(StoreMapping):
 
     def _check_open(self) -> None:
         self._check_not_closed()
+        if self._process_id() != self._owner:
+            raise InvalidArgument(
+                f"{self.path}: the store was opened before a fork, by process {self._owner}: it is that one's"
+            )
         if self._returns:
             self._account_returns()
 
@@ -366,12 +372,13 @@ class DB(StoreMapping):
     def close(self) -> None:
         """Write out what is buffered, make the log durable (dial ≥ FLUSH) and release the store.
 
-        A store that refuses writes is closed without writing anything. A second call does nothing.
+        A store that refuses writes is closed without writing anything, and so is what a fork brought along: it
+        goes on in the parent. A second call does nothing.
         """
         with self._mutex:
             if self._closed:
                 return
-            clean = self._failure is None
+            clean = self._failure is None and self._process_id() == self._owner
             try:
                 if clean and self._returns:
                     self._account_returns()

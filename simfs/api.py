@@ -296,6 +296,10 @@ class Runtime(Protocol):
         """The time of day, in whole seconds since 1970 (virtual in a simulated world)."""
         ...
 
+    def process_id(self) -> int:
+        """Which process this is: another number after a fork. What is open does not belong to the child."""
+        ...
+
     def sleep_ns(self, duration_ns: int) -> None:
         """Let `duration_ns` nanoseconds pass."""
         ...

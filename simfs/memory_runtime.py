@@ -105,6 +105,10 @@ class MemoryRuntime:
         """The same clock, begun at `WALL_START_S`; looking does not move it."""
         return WALL_START_S + self._now_ns // 1_000_000_000
 
+    def process_id(self) -> int:
+        """1: there is one process."""
+        return 1
+
     def sleep_ns(self, duration_ns: int) -> None:
         """Move the clock."""
         self.check("Runtime.sleep_ns")

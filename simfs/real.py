@@ -48,12 +48,14 @@ class RealHeld:
     def __init__(self, calls: PosixCalls, fd: int) -> None:
         self._calls = calls
         self._fd = fd
+        self._owner = os.getpid()
 
     def release(self) -> None:
-        """Give the lock back. A second call does nothing."""
+        """Give the lock back. A second call does nothing; a forked child lets go of its handle, not of the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self._calls.flock(fd, fcntl.LOCK_UN)
+            if os.getpid() == self._owner:
+                self._calls.flock(fd, fcntl.LOCK_UN)
             self._calls.close(fd)
 
 
@@ -190,6 +192,10 @@ class RealRuntime:
     def wall_s(self) -> int:
         """The time of day, in whole seconds since 1970."""
         return int(time.time())
+
+    def process_id(self) -> int:
+        """getpid(2)."""
+        return os.getpid()
 
     def sleep_ns(self, duration_ns: int) -> None:
         """Sleep at least that long."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -77,3 +78,41 @@ def test_stores_and_snapshots_are_not_copied(tmp_path: Path) -> None:
                 with pytest.raises(TypeError, match="cannot be copied or pickled"):
                     duplicate(thing)
         db.put(b"a", b"1")
+
+
+FORK = """
+import os, sys
+import lsm
+
+db = lsm.open(sys.argv[1])
+db[b"before"] = b"1"
+child = os.fork()
+if child == 0:
+    said = []
+    for call in (lambda: db.put(b"child", b"1"), lambda: list(db.scan()), db.flush, db.verify, db.snapshot):
+        try:
+            call()
+        except lsm.InvalidArgument as error:
+            said.append("before a fork" in str(error))
+    assert db.get(b"before") == b"1"
+    db.close()
+    os._exit(0 if said == [True] * 5 else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+db[b"after"] = b"1"
+try:
+    lsm.open(sys.argv[1])
+except BlockingIOError:
+    pass
+else:
+    raise SystemExit("the child's close gave the parent's lock back")
+db.close()
+"""
+
+
+def test_a_store_does_not_come_along_through_a_fork(tmp_path: Path) -> None:
+    """Two processes on one log would write over each other: the child is refused, and takes nothing away."""
+    path = str(tmp_path / "db")
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, path], check=True)
+    with lsm.open(path) as db:
+        assert dict(db) == {b"before": b"1", b"after": b"1"}
