@@ -37,6 +37,7 @@ def write_checkpoint(fs: Filesystem, source: str, target: str, versions: Version
     """Make `target` a store with the tables of the version in force. Raises `InvalidArgument` if it exists."""
     if fs.exists(target):
         raise InvalidArgument(f"{target}: exists; a checkpoint makes a new folder")
+    _check_outside(fs, source, target)
     building = target + TMP_SUFFIX
     if fs.exists(building):
         if not fs.stat(building).is_dir or LOCK in fs.listdir(building):  # nobody ever opened an unfinished one
@@ -53,6 +54,20 @@ def write_checkpoint(fs: Filesystem, source: str, target: str, versions: Version
     fs.rename(building, target)
     parent = target.rpartition("/")[0]
     fs.sync_dir(parent or ("/" if target.startswith("/") else "."), "checkpoint.rename", SyncKind.FULL)
+
+
+def _check_outside(fs: Filesystem, source: str, target: str) -> None:
+    """A store's folder holds one store: a checkpoint inside it would be in the way of `destroy`, and of people.
+
+    Folders are compared by inode, upwards to the root, so that no spelling of a path slips through.
+    """
+    home = fs.stat(source).inode
+    above = target.rpartition("/")[0] or ("/" if target.startswith("/") else ".")
+    seen = -1
+    while fs.exists(above) and (inode := fs.stat(above).inode) != seen:
+        if inode == home:
+            raise InvalidArgument(f"{target}: inside the store {source}; a checkpoint makes a folder outside of it")
+        seen, above = inode, f"{above.rstrip('/')}/.."
 
 
 def link_or_copy(fs: Filesystem, source: str, target: str) -> None:

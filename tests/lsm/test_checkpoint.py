@@ -319,3 +319,19 @@ def test_half_destroyed_is_not_taken_for_a_whole_store() -> None:
         else:
             assert found == expected
     assert refused > 0
+
+
+@pytest.mark.parametrize("inside", ["copy", "./copy", "../db/copy", "ABSOLUTE"])
+def test_a_checkpoint_is_not_made_inside_its_own_store(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    home = tmp_path / "db"
+    with lsm.open(str(home)) as db:
+        db[b"a"] = b"1"
+        monkeypatch.chdir(home)
+        with pytest.raises(lsm.InvalidArgument, match="inside the store"):
+            db.checkpoint(str(home / "copy") if inside == "ABSOLUTE" else inside)
+        assert not [name for name in os.listdir(home) if name.startswith("copy")]
+        db.checkpoint("../copy")
+    with lsm.open(str(tmp_path / "copy")) as copied:
+        assert dict(copied) == {b"a": b"1"}
