@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from labs.output import Function, format_option, json_text, say_json, say_lines
+from labs.output import Function, format_option, json_text, note, say_json, say_lines
 from labs.text import encode_text
 from lsm.entry import KIND_BITS, KIND_MASK, VALUE
 from lsm.inspection import Entry, describe_manifest, describe_wal
@@ -60,14 +60,19 @@ def manifest(file: str, form: str) -> int:
 def _show(entries: Iterable[Entry], describe: Any, form: str) -> int:
     """Print entries as they are read; 4 if some of them are damage that was once whole."""
     damaged = []
+    shown = 0
 
     def lines() -> Iterator[str]:
+        nonlocal shown
         for entry in entries:
+            shown += 1
             if entry["type"] == "damage" and entry["attested"]:
                 damaged.append(entry["offset"])
             yield json_text(entry) if form == "json" else f"{entry['offset']:>8}  {_text(entry, describe)}"
 
     say_lines(lines())
+    if not shown:
+        note("lsmlab: the file is empty: a crash may leave it so before its header is written")
     return 4 if damaged else 0
 
 

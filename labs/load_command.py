@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from typing import BinaryIO
 
 import click
@@ -71,15 +72,10 @@ def load(
     """
     how = Reading(input_format, key, value, header, "\t" if delimiter == "\\t" else delimiter)
     done, started = Loaded(), time.perf_counter()
-    with _source(file) as source, _progress(source, progress) as tick, store.open() as db:
-        try:
-            for _ in load_rows(db, file, read_rows(file, source, how), done, batch):
-                tick()
-        except (InputError, OSError, KeyboardInterrupt) as error:
-            rows = count_text(done.puts + done.deletes, "row")
-            cause = "the damaged line" if isinstance(error, InputError) else "the end"
-            note(f"lsmlab: {rows} before {cause} {'is' if rows == '1 row' else 'are'} in the store")
-            raise
+    with _source(file) as source, _progress(source, progress) as tick:
+        rows = read_rows(file, source, how)
+        first = list(islice(rows, 1))  # an input that cannot be read at all makes no store
+        _load(store, file, chain(first, rows), done, batch, tick)
     done.seconds = round(time.perf_counter() - started, 3)
     if form == "json":
         say_json(asdict(done))
@@ -89,6 +85,19 @@ def load(
         + (f", {count_text(done.deletes, 'delete')}" if done.deletes else "")
         + (f", {count_text(done.reads_skipped, 'read')} skipped" if done.reads_skipped else "")
     )
+
+
+def _load(store: Store, file: str, rows: Iterator[Row], done: Loaded, batch: int, tick: Callable[[], None]) -> None:
+    """Open the store and write the rows; whatever ends it early, say how many are in."""
+    with store.open() as db:
+        try:
+            for _ in load_rows(db, file, rows, done, batch):
+                tick()
+        except (InputError, OSError, KeyboardInterrupt) as error:
+            count = count_text(done.puts + done.deletes, "row")
+            cause = "the damaged line" if isinstance(error, InputError) else "the end"
+            note(f"lsmlab: {count} before {cause} {'is' if count == '1 row' else 'are'} in the store")
+            raise
 
 
 def load_rows(db: lsm.DB, path: str, rows: Iterator[Row], done: Loaded, batch_rows: int = 1000) -> Iterator[None]:

@@ -126,3 +126,26 @@ def test_output_in_an_encoding_that_lacks_a_character() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"? good\n", b"")
+
+
+def test_an_input_that_cannot_be_read_makes_no_store(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,name\n1,a\n")
+    store = tmp_path / "store"
+    result = CliRunner().invoke(main, ["db", str(store), "load", str(rows), "--key", "nope"])
+    assert result.exit_code != 0
+    assert "nope" in result.output
+    assert not store.exists()
+    result = CliRunner().invoke(main, ["db", str(store), "load", str(rows), "--key", "id"])
+    assert result.exit_code == 0, result.output
+    with lsm.open(str(store)) as db:
+        assert list(db) == [b"1"]
+
+
+@pytest.mark.parametrize("kind", ["wal", "manifest"])
+def test_inspect_says_that_a_file_is_empty(tmp_path: Path, kind: str) -> None:
+    empty = tmp_path / "000001.log"
+    empty.touch()
+    result = CliRunner().invoke(main, ["inspect", kind, str(empty)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "empty" in result.stderr
