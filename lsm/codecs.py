@@ -43,6 +43,19 @@ def require(name: str) -> None:
         _library("lz4.block")
 
 
+def available(name: str) -> bool:
+    """Whether the codec can be used here.
+
+    >>> available("zlib")
+    True
+    """
+    try:
+        require(name)
+    except MissingExtra:
+        return False
+    return True
+
+
 def compress(name: str, data: bytes, level: int | None = None) -> bytes:
     """`data` packed by the codec `name`; `level` in the codec's own terms, None for its default.
 

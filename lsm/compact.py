@@ -75,6 +75,15 @@ class _Job:
         self.outputs = writer.outputs
         self.bytes_written = writer.bytes_written
 
+    def run(self) -> None:
+        """To the end, inline. A job that fails takes its unfinished tables away: no edit knows them."""
+        try:
+            for _window in self:
+                pass
+        except BaseException:
+            self.abandon()
+            raise
+
     def abandon(self) -> None:
         """Remove what an interrupted job has written, as far as the disk lets us."""
         if self._writer is not None:

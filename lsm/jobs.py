@@ -95,7 +95,7 @@ class Jobs:
         """Write a memtable to a table and return the edit that adds it; the caller installs it."""
         start_ns = self._world.runtime.now_ns()
         job = FlushJob(self._context(level, log_floor), [memtable])
-        self._drive(job)
+        job.run()
         table = job.outputs[0] if job.outputs else None
         self._emit(Flushed(table, memtable.entries, job.bytes_written, start_ns, self._world.runtime.now_ns()))
         return job.edit
@@ -131,7 +131,7 @@ class Jobs:
         start_ns = self._world.runtime.now_ns()
         level = self._options.structural_floor
         job = CompactionJob(self._context(level, self._versions.log_number), plan)
-        self._drive(job)
+        job.run()
         self._versions.install(job.edit, level=level, names_changed=bool(job.outputs) and not plan.trivial_move)
         self._emit(
             Compacted(
@@ -148,15 +148,6 @@ class Jobs:
                 self._world.runtime.now_ns(),
             )
         )
-
-    def _drive(self, job: FlushJob | CompactionJob) -> None:
-        """To the end, inline. A failed job takes its unfinished tables away: no edit knows them."""
-        try:
-            for _window in job:
-                pass
-        except BaseException:
-            job.abandon()
-            raise
 
     def _context(self, level: SyncLevel, log_floor: int) -> JobContext:
         return JobContext(

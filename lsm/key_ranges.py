@@ -12,7 +12,7 @@ Invariants: starts[i] < ends[i] < starts[i + 1]; touching ranges are one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -51,12 +51,20 @@ class KeyRanges:
 
     def spans(self, keys: list[bytes]) -> Iterator[tuple[int, int]]:
         """The index ranges [lo, hi) of the sorted `keys` that lie in the union, one bisection a range."""
-        if not keys:
+        return ((lo, hi) for _, lo, hi in ranges_over(self.starts, self.ends, keys))
+
+
+def ranges_over(starts: Sequence[bytes], ends: Sequence[bytes], keys: list[bytes]) -> Iterator[tuple[int, int, int]]:
+    """(i, lo, hi) for each of the ascending, disjoint ranges that holds some of the sorted `keys`: keys[lo:hi].
+
+    Two bisections a range, whatever the number of keys.
+    """
+    if not keys:
+        return
+    for i in range(bisect_right(ends, keys[0]), len(starts)):
+        lo = bisect_left(keys, starts[i])
+        if lo == len(keys):
             return
-        for i in range(bisect_right(self.ends, keys[0]), len(self.starts)):
-            lo = bisect_left(keys, self.starts[i])
-            if lo == len(keys):
-                return
-            hi = bisect_left(keys, self.ends[i], lo)
-            if lo < hi:
-                yield lo, hi
+        hi = bisect_left(keys, ends[i], lo)
+        if lo < hi:
+            yield i, lo, hi

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lsm.entry import RangeDelete
-from lsm.key_ranges import KeyRanges
+from lsm.key_ranges import KeyRanges, ranges_over
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,8 @@ class RangeDeletes:
         return RangeDeletes(tuple(starts), tuple(ends), self.sequences[first:last])
 
     def spans(self, keys: list[bytes]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """For each fragment that covers some of the sorted `keys`: their indexes [lo, hi), and its sequences.
-
-        Two bisections a fragment, whatever the number of keys.
-        """
-        if not keys:
-            return
-        for i in range(bisect_right(self.ends, keys[0]), len(self.starts)):
-            lo = bisect_left(keys, self.starts[i])
-            if lo == len(keys):
-                return
-            hi = bisect_left(keys, self.ends[i], lo)
-            if lo < hi:
-                yield lo, hi, self.sequences[i]
+        """For each fragment that covers some of the sorted `keys`: their indexes [lo, hi), and its sequences."""
+        return ((lo, hi, self.sequences[i]) for i, lo, hi in ranges_over(self.starts, self.ends, keys))
 
     def thinned(self, snapshots: Sequence[int], older: KeyRanges) -> RangeDeletes:
         """What of it must be kept, given the live `snapshots` (ascending) and the keys of `older` tables.

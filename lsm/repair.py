@@ -304,11 +304,7 @@ def _with_logs(salvage: Salvage, version: Version, batches: Any, log_number: int
     context = _context(salvage, version, log_number, ())
     job = FlushJob(context, [memtable])
     try:
-        for _window in job:
-            pass
-    except BaseException:
-        job.abandon()
-        raise
+        job.run()
     finally:
         context.tables.close()
     return apply(version, job.edit)

@@ -19,6 +19,7 @@ from typing import Any
 import lsm
 from labs.crash.history import History, Verdict
 from labs.crash.sweep import leaked_files
+from labs.crash.workload import as_batch
 from lsm.batch import Op
 from lsm.entry import DELETE, RANGE_DELETE
 from simfs.api import SyncLevel, World
@@ -310,19 +311,6 @@ class Twin:
         self.check()
         self.verify()
         return verdict
-
-
-def as_batch(ops: Sequence[Op]) -> lsm.WriteBatch:
-    """The ops as a batch."""
-    batch = lsm.WriteBatch()
-    for kind, key, value in ops:
-        if kind == RANGE_DELETE:
-            batch.delete_range(key, value)
-        elif kind == DELETE:
-            batch.delete(key)
-        else:
-            batch.put(key, value)
-    return batch
 
 
 def select(

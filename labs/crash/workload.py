@@ -81,6 +81,19 @@ class Counts:
             assert getattr(self, name) >= number, f"the workload has {getattr(self, name)} {name}, {number} are needed"
 
 
+def as_batch(ops: Sequence[Op]) -> lsm.WriteBatch:
+    """The ops as a batch."""
+    batch = lsm.WriteBatch()
+    for kind, key, value in ops:
+        if kind == RANGE_DELETE:
+            batch.delete_range(key, value)
+        elif kind == DELETE:
+            batch.delete(key)
+        else:
+            batch.put(key, value)
+    return batch
+
+
 @dataclass
 class Recorder:
     """A store on a recording memory disk, and the history of what it was told."""
@@ -106,16 +119,8 @@ class Recorder:
 
     def write(self, ops: Sequence[Op], level: SyncLevel | None = None) -> None:
         """Apply ops as one batch, and record it."""
-        batch = lsm.WriteBatch()
-        for kind, key, value in ops:
-            if kind == RANGE_DELETE:
-                batch.delete_range(key, value)
-            elif kind == DELETE:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
         started = len(self.fs.log)
-        self.db.write(batch, level)
+        self.db.write(as_batch(ops), level)
         chosen = self.options.sync if level is None else level
         self.history.add(ops, chosen, started, len(self.fs.log))
 

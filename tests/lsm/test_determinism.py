@@ -73,14 +73,6 @@ print(json.dumps([live(changes, seed) for changes, seed in json.loads(sys.argv[1
 """
 
 
-def _available(codec: str) -> bool:
-    try:
-        codecs.require(codec)
-    except lsm.MissingExtra:
-        return False
-    return True
-
-
 CHANGES: list[dict[str, Any]] = [
     {"strategy": strategy, "memtable": memtable}
     for strategy in ("leveled", "tiered", "none")
@@ -88,7 +80,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 CHANGES += [{"table_format": "scan"}, {"compaction_pri": "round_robin", "level_compaction_dynamic_level_bytes": False}]
 PLAIN = [(changes, seed) for seed, changes in enumerate(CHANGES)]
-PACKED = [({"compression": codec}, 99) for codec in ("zlib", "zstd", "lz4") if _available(codec)]
+PACKED = [({"compression": codec}, 99) for codec in ("zlib", "zstd", "lz4") if codecs.available(codec)]
 
 
 def lives(hash_seed: str, runs: list[tuple[dict[str, Any], int]], python: str = sys.executable) -> list[dict[str, Any]]:

@@ -20,14 +20,6 @@ OPERATIONS = 350
 SEED = 11
 
 
-def _available(codec: str) -> bool:
-    try:
-        codecs.require(codec)
-    except lsm.MissingExtra:
-        return False
-    return True
-
-
 def grid() -> Iterator[dict[str, Any]]:
     """The product of what shapes the tree, and each of the rest alone, the codecs with both formats."""
     shapes = itertools.product(("leveled", "tiered", "none"), ("block", "scan"), ("hash", "skiplist"), (0, 10))
@@ -39,7 +31,7 @@ def grid() -> Iterator[dict[str, Any]]:
             "filter_bits_per_key": bits,
         }
     for codec, table_format in itertools.product(("zlib", "zstd", "lz4"), ("block", "scan")):
-        if _available(codec):
+        if codecs.available(codec):
             yield {"compression": codec, "table_format": table_format}
     singles: dict[str, list[Any]] = {
         "key_range_filter": [True, False],

@@ -17,7 +17,7 @@ from pyfakefs.fake_os import FakeOsModule
 
 import lsm
 from labs.crash.history import apply_ops
-from labs.crash.workload import SMALL, STORE
+from labs.crash.workload import SMALL, STORE, as_batch
 from lsm.batch import Op
 from lsm.entry import DELETE, RANGE_DELETE, VALUE
 from lsm.events import Compacted, Event, Flushed
@@ -50,18 +50,6 @@ for _ops in writes():
     STATES.append(apply_ops(STATES[-1], _ops))
 
 
-def batch_of(ops: tuple[Op, ...]) -> lsm.WriteBatch:
-    batch = lsm.WriteBatch()
-    for kind, key, value in ops:
-        if kind == RANGE_DELETE:
-            batch.delete_range(key, value)
-        elif kind == DELETE:
-            batch.delete(key)
-        else:
-            batch.put(key, value)
-    return batch
-
-
 class Watching(WrappedFilesystem):
     """Counts the operations that write, and knows which handles were not given back."""
 
@@ -92,7 +80,7 @@ class Run:
         try:
             self.db = lsm.open(STORE, options, world=MemoryWorld(self.fs))
             for ops in writes():
-                self.db.write(batch_of(ops))
+                self.db.write(as_batch(ops))
                 self.acknowledged += 1
             self.db.flush()
         except (OSError, KeyboardInterrupt) as error:
@@ -281,7 +269,7 @@ def test_space_that_runs_out_later_under_the_code_for_real_disks() -> None:
     disk = RealFilesystem(PosixCalls.without_pread(FakeOsModule(fake)))
     with lsm.open(STORE, OPTIONS, world=MemoryWorld(disk)) as db:
         for ops in writes():
-            db.write(batch_of(ops))
+            db.write(as_batch(ops))
         fake.set_disk_usage(fake.get_disk_usage()[1] + 20)
         with pytest.raises(OSError, match="No space left"):
             db.put(b"large", b"x" * 100)

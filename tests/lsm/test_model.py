@@ -48,19 +48,11 @@ KEYS = ODD_KEYS + LONG_KEYS + SHARED + PLAIN
 PREFIXES = [b"", b"\0", b"a", b"a\0", b"common/", b"common/prefix/05", b"k", b"k01", b"L", b"\xff", b"zz"]
 
 
-def _available(codec: str) -> bool:
-    try:
-        codecs.require(codec)
-    except lsm.MissingExtra:
-        return False
-    return True
-
-
 CHANGES: dict[str, list[Any]] = {
     "strategy": ["leveled", "tiered", "none"],
     "table_format": ["block", "scan"],
     "memtable": ["hash", "skiplist"],
-    "compression": [codec for codec in ("none", "zlib", "zstd", "lz4") if _available(codec)],
+    "compression": [codec for codec in ("none", "zlib", "zstd", "lz4") if codecs.available(codec)],
     "block_size": [64, 160, 1024],
     "filter_bits_per_key": [0, 1, 10],
     "key_range_filter": [None, True, False],
